@@ -7,7 +7,8 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_target, suggest_kinds, suggest_targets
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, suggest_kinds, suggest_targets
+from benchlock.api.client.user_files import ID_PREFIX
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.registry.artifact_names import parse_kind, parse_name, parse_reference, parse_target

@@ -10,13 +10,12 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock, Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
 
 from benchlock.api.error_codes import error_document
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import Advance, escape_json, escape_line
 
 if TYPE_CHECKING:
@@ -89,6 +88,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "lock the request again and upgrade": "benchlock lock REQUEST --upgrade KIND/NAME",
     "run the lock": "benchlock run LOCK",
     "run the lock first": "benchlock run LOCK",
+    "show them anyway": "--force",
     "rerun the lock": "benchlock rerun LOCK",
     "rerun it": "benchlock rerun LOCK --repeat N",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
@@ -348,12 +348,14 @@ class _Bar:
 class Bars:
     """Progress bars on standard error, unless --quiet.
 
-    Without a terminal, there is one line per task if ``lines`` is true, else nothing. A bar appears ``delay`` seconds
-    after the start of its task. With --verbose, a line with its duration follows each task.
+    Without a terminal, there is one line per task if ``lines`` is true, else nothing. With ``forced``, bars are shown
+    without a terminal, too: for notebooks. A bar appears ``delay`` seconds after the start of its task. With --verbose,
+    a line with its duration follows each task.
     """
 
     lines: bool = False
     delay: float = 0.5
+    forced: bool = False
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
@@ -361,7 +363,7 @@ class Bars:
         began = monotonic()
         if settings.verbosity <= QUIET:
             yield lambda _step: None
-        elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        elif self.forced or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
             bar = _Bar(escape_line(label), total)
             timer = Timer(self.delay, bar.show)
             timer.daemon = True
@@ -377,31 +379,6 @@ class Bars:
             yield lambda _step: None
         if settings.verbosity >= VERBOSE:
             say(f"{label}: {monotonic() - began:.1f} s", repeat=True)
-
-
-def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
-    """Read a UTF-8 text file of the user.
-
-    Args:
-        path: The file.
-        next_step: The next step of the error if it cannot be read.
-        recode: The next step of the error if it is not UTF-8.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(
-            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
-            where=str(path),
-            next_step=recode,
-        ) from error
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error.strerror or error}", where=str(path), next_step=next_step
-        ) from error
 
 
 def todo_lines(count: int) -> str:

@@ -7,10 +7,10 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_json import claim_document, lock_document, run_document
 from benchlock.api.cli.run_options import complete_run_id, read_lock, suggest_files, suggest_targets
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_run, print_runs
 from benchlock.api.error_codes import EXIT_INTEGRITY
+from benchlock.api.schemas.run_documents import claim_document, lock_document, run_document
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError, IntegrityError
 from benchlock.evaluator.harness_releases import is_released

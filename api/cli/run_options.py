@@ -10,11 +10,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import read_text, say
+from benchlock.api.cli.output import say
+from benchlock.api.client.user_files import load_lock
 from benchlock.api.settings import locate_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
-from benchlock.evaluator.records.run_types import DamagedRun, Isolation, RunFilter
+from benchlock.evaluator.records.run_types import DamagedRun, RunFilter
 from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.ids_and_timestamps import (
     DIGITS,
@@ -25,8 +26,6 @@ from benchlock.registry.database.ids_and_timestamps import (
 from benchlock.registry.lock.lockfile import Lock, load
 
 RUN_PREFIX = "run/"
-ID_PREFIX = "sha256:"
-_LOCK_DIGITS = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _DIGITS = rf"[0-9a-hjkmnp-tv-z]{{{SHORTEST_PREFIX},{DIGITS}}}"
 _SUGGESTED_RUNS = 50
 
@@ -154,21 +153,6 @@ ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the 
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
-def parse_isolation(text: str) -> Isolation | None:
-    """Parse an isolation; return None for an empty text.
-
-    Raises:
-        InvalidInputError: It is unknown.
-    """
-    if not text:
-        return None
-    if text == "container":
-        return "container"
-    if text == "process":
-        return "process"
-    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
-
-
 def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
     """Parse an option's shares by metric: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
 
@@ -189,19 +173,9 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def complete_lock_id(text: str) -> str:
-    """Add ``sha256:`` to the digits of a lock id, complete or not; return the name of a file unchanged."""
-    return f"{ID_PREFIX}{text}" if _LOCK_DIGITS.fullmatch(text) and not Path(text).exists() else text
-
-
 def read_lock(invocation: Invocation, text: str) -> Lock:
     """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
-    name = complete_lock_id(text)
-    if name.startswith(ID_PREFIX):
-        catalogue = invocation.opened.catalogue
-        lock = load(catalogue.get_lock(catalogue.find_lock(name)), name)
-    else:
-        lock = load(read_text(Path(name), next_step="give a lockfile or a lock id"), name)
+    lock = load_lock(invocation.opened.catalogue, text)
     for warning in lock.warnings:
         say(f"warning: {warning}")
     return lock

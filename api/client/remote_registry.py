@@ -218,20 +218,22 @@ class ServerConnection:
         return _make_cache_folder(self.server, folder)
 
 
-def connect_server(url: str) -> ServerConnection:
-    """Prepare a connection to the server at ``url`` with the token in BENCHLOCK_TOKEN, without a request.
+def connect_server(url: str, token: str | None = None) -> ServerConnection:
+    """Prepare a connection to the server at ``url``, without a request.
 
-    Without it, the token is in the file of the setting ``token_file``. That file is read again when the server rejects
-    the token, so that a long-lived process takes over a rotated token.
+    Without ``token``, the token is in BENCHLOCK_TOKEN, or in the file of the setting ``token_file``. That file is read
+    again when the server rejects the token, so that a long-lived process takes over a rotated token.
 
     Raises:
         InvalidInputError: The URL is invalid, the connection would not be encrypted, or the token file is unreadable.
     """
-    server, token, file = _parse_server_url(url), os.environ.get(TOKEN) or None, read_setting("token_file")
-    if token is not None and os.environ.get(TOKEN_FILE):
+    server, variable = _parse_server_url(url), os.environ.get(TOKEN) or None
+    file = None if token else read_setting("token_file")
+    if token is None and variable is not None and os.environ.get(TOKEN_FILE):
         raise InvalidInputError(
             f"{TOKEN} and {TOKEN_FILE} are both set", where=TOKEN_FILE, next_step=f"unset one: {TOKEN}, for a worker"
         )
+    token = token or variable
     if file is None or token is not None:
         session = open_session(server, token)
     else:
@@ -266,8 +268,8 @@ def _read_token(path: Path) -> str:
     return words[0].decode()
 
 
-def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:
-    """Open the registry on the server at ``url`` with the token in BENCHLOCK_TOKEN.
+def open_remote(url: str, say: Callable[[str], None], progress: Progress, token: str | None = None) -> RemoteRegistry:
+    """Open the registry on the server at ``url``; the token is as for ``connect_server``.
 
     No request is sent, unless a killed process of this machine left runs. These are first recorded as abandoned and
     reported.
@@ -276,7 +278,7 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         InvalidInputError: The URL is invalid, or the connection would not be encrypted.
         UnavailableError: The cache folder cannot be created, or runs were left and the server does not answer.
     """
-    connection = connect_server(url)
+    connection = connect_server(url, token)
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):

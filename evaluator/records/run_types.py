@@ -272,6 +272,18 @@ class RunFilter:
 ALL_RUNS: Final = RunFilter()
 
 
+def parse_outcome(text: str) -> Outcome:
+    """Parse an outcome.
+
+    Raises:
+        InvalidInputError: There is no such outcome.
+    """
+    outcomes: dict[str, Outcome] = {outcome: outcome for outcome in get_args(Outcome)}
+    if text in outcomes:
+        return outcomes[text]
+    raise InvalidInputError(f"unknown outcome {text!r}", next_step=f"use one of {', '.join(get_args(Outcome))}")
+
+
 def parse_since(text: str, now: datetime) -> datetime:
     """Parse the earliest time of a list: ``2026-11-01``, a time with its zone, or a period before now such as ``7d``.
 
@@ -314,6 +326,21 @@ def parse_run_id(text: str) -> RunId:
             f"invalid run id {text!r}", next_step="use an id as listed by `runs`: run/ and 26 characters"
         )
     return RunId(text)
+
+
+def parse_isolation(text: str) -> Isolation | None:
+    """Parse an isolation; return None for an empty text.
+
+    Raises:
+        InvalidInputError: It is unknown.
+    """
+    if not text:
+        return None
+    if text == "container":
+        return "container"
+    if text == "process":
+        return "process"
+    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
 
 
 def replace_nul(text: str) -> str:

@@ -27,8 +27,8 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 400,
-    "lines": 74_500,
+    "modules": 408,
+    "lines": 75_600,
     "imports inside functions": 123,
     "functions of publishing a dataset of two files": 206,
     "functions of the first GET of a version": 46,

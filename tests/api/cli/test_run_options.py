@@ -13,10 +13,10 @@ from sqlalchemy import Engine
 from benchlock.api.cli.run_options import (
     Candidates,
     complete_id,
-    complete_lock_id,
     complete_run_id,
     complete_run_target,
 )
+from benchlock.api.client.user_files import complete_lock_id
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import new_run_id

@@ -11,14 +11,8 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from benchlock.api.cli import output
-from benchlock.api.cli.compare_command import (
-    all_equivalent,
-    comparison_document,
-    print_comparison,
-    warn_about_comparison,
-)
+from benchlock.api.cli.compare_command import all_equivalent, print_comparison, warn_about_comparison
 from benchlock.api.cli.run_history_commands import runs
-from benchlock.api.cli.run_json import claim_document, repetition_document, run_document
 from benchlock.api.cli.run_tables import (
     format_interval,
     print_claims,
@@ -26,6 +20,12 @@ from benchlock.api.cli.run_tables import (
     print_repetition,
     print_run,
     print_runs,
+)
+from benchlock.api.schemas.run_documents import (
+    claim_document,
+    comparison_document,
+    repetition_document,
+    run_document,
 )
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.evaluator.records.run_types import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId

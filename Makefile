@@ -12,7 +12,7 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas docs lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,12 @@ schemas: $(DEV) ## write docs/reference/schemas anew from the types
 docs: $(DEV) ## the documentation as a site in build/docs
 	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "read it with: python3 -m http.server --directory build/docs"
+
+recording: $(RUNTIME) ## write docs/assets/terminal.svg anew: a terminal with the first number
+	@$(BIN)/python examples/digits/recording.py
+
+configuration: $(DEV) ## write docs/reference/configuration.md anew from the table of settings
+	@$(BIN)/python -m tests.house.configuration_page docs/reference/configuration.md
 
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
+from benchlock.api.cli import output
 from benchlock.evaluator.images.external_tools import workspace
 from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
@@ -52,8 +53,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Reserve no free space: what is tested does not depend on how full this machine's disk is."""
+    """Reserve no free space and force no colors: what is tested does not depend on this machine's disk and settings."""
     os.environ.setdefault("BENCHLOCK_DISK_RESERVE", "0")
+    os.environ.pop("FORCE_COLOR", None)
+
+
+@pytest.fixture(autouse=True)
+def _reset_output() -> None:
+    """Start each test as a command starts: with no notice printed, in the default format."""
+    output.settings.format, output.settings.verbosity = "table", 0
+    output.settings.notices.clear()
 
 
 class _ImagesOnce(LoadScopeScheduling):  # type: ignore[misc] # it ships no types

@@ -1,17 +1,32 @@
 """The command group ``benchlock``: global options, commands loaded lazily, and the opened registry."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
-from benchlock.api.cli.output import Bars, say
+from benchlock.api.cli.output import (
+    FORMATS,
+    QUIET,
+    VERBOSE,
+    Bars,
+    echo,
+    echo_lines,
+    print_json,
+    print_version,
+    say,
+    settings,
+)
+from benchlock.api.settings import find_misspelt_variables, locate_registry
+from benchlock.artifacts.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from benchlock.api.local.local_registry import LocalRegistry as Folder
     from benchlock.api.schemas.registry_protocol import Registry
 
@@ -24,11 +39,16 @@ CREATING_COMMANDS = frozenset(
 
 @dataclass(frozen=True)
 class Invocation:
-    """One call of ``benchlock``: the registry's location and the output format."""
+    """One call of ``benchlock``: the output format, and the registry of its option or variable, empty without both."""
 
-    registry: str
+    location: str
     as_json: bool
     progress: ClassVar = Bars()
+
+    @cached_property
+    def registry(self) -> str:
+        """Return the folder or URL of the registry; errors as ``locate_registry``."""
+        return self.location or locate_registry()
 
     @cached_property
     def opened(self) -> "Registry":
@@ -111,6 +131,7 @@ COMMAND_GROUPS = {
         "token": ("server_commands.token", "Manage the access tokens of a served registry."),
         "log": ("server_commands.log", "Show the audit log, newest first."),
         "doctor": ("maintenance_commands.doctor", "Check the local environment."),
+        "completion": ("command_group.completion", "Print or install the completion script of a shell."),
     },
 }
 """The commands by the heading of the help text.
@@ -119,6 +140,52 @@ Each has its module in this folder, its name there and its summary, so that the 
 """
 COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _) in group.items()}
 _NAMES_WIDTH = max(map(len, COMMANDS))
+
+
+TABLE_COMMANDS = frozenset({"list", "runs", "compare", "jobs", "machines", "token list", "log"})
+"""The commands whose result is a table."""
+_SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}
+
+
+def _apply_global_option(context: click.Context, parameter: click.Parameter, value: str | bool | None) -> None:
+    """Print the version, or apply an option to the settings of the output; the last one on the command line wins.
+
+    Raises:
+        InvalidInputError: The format is for tables, and the command prints none.
+    """
+    if value and parameter.name == "version":
+        print_version()
+        context.exit()
+    if value:
+        name, setting = _SETTINGS.get(str(parameter.name), ("format", value))
+        setattr(settings, name, setting)
+        if isinstance(context.obj, Invocation):
+            context.obj = replace(context.obj, as_json=settings.format == "json")
+    path = context.command_path.removeprefix("benchlock ")
+    is_group = isinstance(context.command, click.Group)
+    if settings.format in ("csv", "md") and not is_group and path not in TABLE_COMMANDS:
+        raise InvalidInputError(
+            f"`{path}` prints no table",
+            where=f"--format {settings.format}",
+            next_step="use --format json, or omit --format",
+        )
+
+
+# Eager: parsed before any argument that opens the registry.
+_GLOBAL: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _apply_global_option}
+SHARED_OPTIONS = [
+    # Not --output, which names a file or folder in several commands.
+    click.Option(
+        ["--format", "output_format"],
+        type=click.Choice(FORMATS),
+        help="Format of the result; csv and md: tables only.",
+        **_GLOBAL,
+    ),
+    click.Option(["--json", "as_json"], is_flag=True, help="Same as --format json.", **_GLOBAL),
+    click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only.", **_GLOBAL),
+    click.Option(["-v", "--verbose"], is_flag=True, help="Print durations, and tracebacks of errors.", **_GLOBAL),
+]
+"""The options that every command accepts, before and after its name."""
 
 
 class CommandGroup(click.Group):
@@ -141,7 +208,18 @@ class CommandGroup(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(".")
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
+        for part in (command, *getattr(command, "commands", {}).values()):
+            if SHARED_OPTIONS[0] not in part.params:
+                part.params += SHARED_OPTIONS
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
+        """Suggest commands and global options, without loading any module of a command."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - used by completion only
+
+        summaries = {name: summary for group in COMMAND_GROUPS.values() for name, (_, summary) in group.items()}
+        names = [CompletionItem(name, help=text) for name, text in summaries.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -152,7 +230,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=CommandGroup)
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--registry",
     envvar="BENCHLOCK_REGISTRY",
@@ -161,14 +239,57 @@ class CommandGroup(click.Group):
     default="",
     help="Folder of a registry, or URL of a server (token in BENCHLOCK_TOKEN).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
+@click.option("-V", "--version", is_flag=True, help="Print the version, the commit and the schema revision.", **_GLOBAL)
 @click.pass_context
-def benchlock(context: click.Context, registry: str, *, as_json: bool) -> None:
+def benchlock(context: click.Context, registry: str) -> None:
     """A reproducible artifact registry and evaluation store for deep learning."""  # noqa: D401 - the help text of the program
-    context.obj = Invocation(registry=registry or str(default_registry()), as_json=as_json)
+    for name, known in find_misspelt_variables(os.environ):
+        say(f"warning: unknown environment variable {name}; did you mean {known}?")
+    context.obj = Invocation(registry, as_json=settings.format == "json")
 
 
-def default_registry() -> Path:
-    """Return the default folder of the registry, in XDG_DATA_HOME or ``~/.local/share``."""
-    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(base) / "benchlock"
+benchlock.params += SHARED_OPTIONS
+
+
+@click.command()
+@click.argument("shell", metavar="SHELL", type=click.Choice(("bash", "zsh", "fish")), help="bash, zsh or fish.")
+@click.option("--install", is_flag=True, help="Write the script to the folder where the shell looks for it.")
+@click.pass_obj
+def completion(invocation: Invocation, shell: str, *, install: bool) -> None:
+    """Print or install the completion script of a shell.
+
+    It completes commands, options, kinds, artifacts, runs and files.
+
+    Example: benchlock completion bash --install
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - as above
+
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    script = shell_class(benchlock, {}, "benchlock", "_BENCHLOCK_COMPLETE").source()
+    path, step = _completion_file(shell)
+    if install:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script, encoding="utf-8")
+    if invocation.as_json:
+        print_json({"shell": shell, "path": str(path)} if install else {"shell": shell, "script": script})
+    elif install:
+        echo(f"wrote {path}")
+        echo(step)
+    else:
+        echo_lines(script.rstrip())
+
+
+def _completion_file(shell: str) -> tuple[Path, str]:
+    """Return the user's file for the completion script of a shell, and what else is needed."""
+    if shell == "bash":
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        folder = Path(os.environ.get("BASH_COMPLETION_USER_DIR") or Path(data) / "bash-completion") / "completions"
+        path = folder / "benchlock"
+        return path, f"new shells load it with the package bash-completion; without it, source {path} in ~/.bashrc"
+    if shell == "zsh":
+        folder = Path(os.environ.get("ZDOTDIR") or Path.home()) / ".zfunc"
+        step = f"new shells load it if .zshrc has: fpath+=({folder}); autoload -Uz compinit; compinit"
+        return folder / "_benchlock", step
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "fish" / "completions"
+    return folder / "benchlock.fish", "new shells load it"

@@ -7,29 +7,28 @@ from functools import partial
 from typing import Any
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_commands import execute_lock
-from benchlock.api.cli.run_json import lock_document, run_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
     RUN_PREFIX,
-    complete_run_ids,
-    parse_isolation,
+    complete_run_target,
     parse_shares,
     read_lock,
+    suggest_targets,
 )
 from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
+from benchlock.api.client.lock_runs import LockRunner, compare_by_id
 from benchlock.api.error_codes import EXIT_REFUSED
-from benchlock.artifacts.errors import InvalidInputError, RefusedError
+from benchlock.api.schemas.run_documents import comparison_document
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.evidence_status import SCRATCH
-from benchlock.evaluator.records.run_types import Run, parse_run_id
+from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, format_value
@@ -37,7 +36,6 @@ from benchlock.evaluator.workflows.compare import (
     Arm,
     Comparison,
     check_question,
-    compare_recorded_runs,
     default_rounds,
     interleave,
     shared_margins,
@@ -45,17 +43,12 @@ from benchlock.evaluator.workflows.compare import (
 from benchlock.registry.lock.lockfile import Lock
 
 
-def comparison_document(comparison: Comparison) -> dict[str, Any]:
-    """Return the JSON document of a comparison: the report as over HTTP, and the runs."""
-    runs = [
-        run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
-    ]
-    return {**msgspec.to_builtins(comparison.report()), "runs": runs}
-
-
 def print_comparison(comparison: Comparison) -> None:
     """Print the metrics of all arms side by side, then each further arm compared with the first."""
     arms = [arm for arm in comparison.arms if not arm.control]
+    if output.settings.format in ("csv", "md"):
+        _print_one_table(comparison, arms)
+        return
     _print_side_by_side(arms)
     for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
@@ -63,24 +56,40 @@ def print_comparison(comparison: Comparison) -> None:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
         output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, {how}")
-        rows = [
-            (
-                finding.metric,
-                ("-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}")
-                + format_mark(is_reported=finding.self_reported),
-                _format_ends(finding.ratio.ci),
-                _format_noise(finding),
-                _format_share(finding.margin),
-                finding.answer,
-            )
-            for finding in findings
-        ]
-        output.print_table(("metric", "ratio", "95 % interval", "noise (A/A)", "margin", "answer"), rows)
+        output.print_table(("metric", *_FINDING), [(finding.metric, *_finding_cells(finding)) for finding in findings])
         metrics: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
-            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}")
+            output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}", answer)
+
+
+_FINDING = ("ratio", "95 % interval", "noise (A/A)", "margin", "answer")
+
+
+def _finding_cells(finding: Finding) -> tuple[str, ...]:
+    """Format a finding in the columns of ``_FINDING``."""
+    ratio = "-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}"
+    return (
+        ratio + format_mark(is_reported=finding.self_reported),
+        _format_ends(finding.ratio.ci),
+        _format_noise(finding),
+        _format_share(finding.margin),
+        finding.answer,
+    )
+
+
+def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:
+    """Print a row per metric of each further arm, with its finding; the first arm is the baseline."""
+    first, rows = _arm_cells(arms[0]), []
+    for arm, findings in comparison.findings:
+        cells, answers = _arm_cells(arm), {finding.metric: _finding_cells(finding) for finding in findings}
+        for metric in dict.fromkeys((*first, *cells, *answers)):
+            values = (first.get(metric, "-"), cells.get(metric, "-"))
+            names = (_arm_name(arms[0]), _arm_name(arm))
+            rows.append((metric, *names, *values, *answers.get(metric, ("-",) * len(_FINDING))))
+    columns = ("metric", "baseline", "compared", "baseline value", "compared value")
+    output.print_table((*columns, *_FINDING), rows)
 
 
 def _print_side_by_side(arms: list[Arm]) -> None:
@@ -164,7 +173,8 @@ class _CompareOptions:
     metavar="RUN RUN...|LOCK LOCK...",
     nargs=-1,
     required=True,
-    callback=complete_run_ids,
+    shell_complete=suggest_targets,
+    callback=complete_run_target,
     help="Two or more runs or locks.",
 )
 @click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")
@@ -236,14 +246,9 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
             step = "use a run id as listed by `runs`; to compare locks, add --interleave"
             raise InvalidInputError(f"invalid run id {text!r}", where=text, next_step=step)
     ids = [parse_run_id(text) for text in targets]
-    pair = _open_prediction_pairs(invocation).compare
-    comparison = compare_recorded_runs(invocation.opened.records, partial(read_lock, invocation), ids, pair)
-    if comparison.reasons and not settings.force:
-        raise RefusedError(
-            f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",
-            next_step="compare runs with equal conditions, or show them anyway with --force",
-        )
-    return comparison
+    pair, records = _open_prediction_pairs(invocation).compare, invocation.opened.records
+    with invocation.progress.task("comparing the runs"):
+        return compare_by_id(records, partial(read_lock, invocation), ids, pair, force=settings.force)
 
 
 def _compare_interleaved(
@@ -251,11 +256,12 @@ def _compare_interleaved(
 ) -> Comparison:
     """Run the locks in alternation, print each run, and compare them."""
     isolation, locks = parse_isolation(settings.isolation), [read_lock(invocation, text) for text in targets]
+    runner = LockRunner(invocation.opened, invocation.progress, say, isolation, settings.allow_code)
     stated = {**shared_margins(locks), **margins}
     check_question(locks, stated)
 
     def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
-        run = execute_lock(invocation, lock, isolation, allow_code=settings.allow_code, part_of=part_of)
+        run = runner.run(lock, part_of=part_of)
         word = "running" if run.end is None else run.end.outcome
         control = ", again" if part_of["control"] else ""
         say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {run.id} {word}")

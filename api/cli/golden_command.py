@@ -11,9 +11,9 @@ from msgspec import UNSET
 from benchlock.api.cli import output
 from benchlock.api.cli.artifact_commands import find_artifact
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.publish_command import read_draft
-from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION, parse_isolation
+from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION
 from benchlock.api.cli.run_tables import golden_lines, golden_summary
+from benchlock.api.client.draft_publication import read_draft
 from benchlock.api.local.golden_runs import (
     GoldenRequest,
     find_split,
@@ -25,6 +25,7 @@ from benchlock.api.local.golden_runs import (
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.records.run_types import parse_isolation
 from benchlock.evaluator.runner.run_stages import GoldenTask, Trial
 from benchlock.evaluator.workflows.golden_decisions import (
     AnswerCount,

@@ -9,10 +9,11 @@ from msgspec.structs import asdict
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import read_text, say, say_lines
-from benchlock.api.cli.run_json import lock_document
-from benchlock.api.cli.run_options import ID_PREFIX, read_lock
+from benchlock.api.cli.output import say, say_lines
+from benchlock.api.cli.run_options import read_lock, suggest_files, suggest_targets
+from benchlock.api.client.user_files import ID_PREFIX, LOCK_ID_LINE, complete_lock_id, read_request, read_text
 from benchlock.api.error_codes import EXIT_REFUSED
+from benchlock.api.schemas.run_documents import lock_document
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.registry.artifact_names import Kind, parse_target
@@ -21,12 +22,10 @@ from benchlock.registry.lock.lock_creation import known_manifests
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lock_diff import diff as difference
 from benchlock.registry.lock.lockfile import Lock, dump
-from benchlock.registry.requests.evaluation_request import Request, parse_request
-from benchlock.registry.requests.evaluation_request import read_request as read
+from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.resolver_types import Resolution
 
 _YAML_KEY = re.compile(r"""^\s*\{?\s*["']?[a-z_]+["']?\s*:""", re.MULTILINE)
-_LOCK_ID = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
 REQUEST = click.argument("request", metavar="REQUEST", type=click.Path(path_type=Path), help="Request file.")
 AS_OF = click.option(
     "--as-of", metavar="TIME", default="", help="Use the catalogue at this time, such as 2026-11-20T12:00:00Z."
@@ -44,7 +43,8 @@ def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
 
     Example: benchlock resolve digits.yaml
     """
-    resolution = invocation.opened.resolve(read_request(request, as_of), {})
+    with invocation.progress.task("resolving versions"):
+        resolution = invocation.opened.resolve(read_request(request, as_of), {})
     document = resolution_document(resolution)
     if invocation.as_json:
         output.print_json(document)
@@ -62,19 +62,6 @@ def resolution_document(resolution: Resolution) -> dict[str, Any]:
     }
     keys = ("os", "arch", "device", "python")
     return chosen | {"platforms": [dict(zip(keys, offer[:4], strict=True)) for offer in resolution.platforms]}
-
-
-def read_request(path: Path, as_of: str) -> Request:
-    """Read the request in a file, with ``as_of`` as its time if that is not empty."""
-    text = read_text(path, next_step="give a request file")
-    if _LOCK_ID.search(text):
-        raise InvalidInputError(
-            f"{path} is a lockfile, not a request",
-            where=str(path),
-            next_step=f"benchlock run {path}, or give its request",
-        )
-    request = read(text, str(path))
-    return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
 @click.command()
@@ -106,7 +93,8 @@ def lock(
     replaced = read_lock(invocation, str(path)) if path.exists() else None
     moved = _parse_upgrades(upgrade, path, replaced)
     preferences = {} if replaced is None else preferences_of(replaced, moved)
-    result = invocation.opened.lock(question, preferences)
+    with invocation.progress.task("resolving versions"):
+        result = invocation.opened.lock(question, preferences)
     new_lock = result.lock
     write_text(path, dump(new_lock))
     for warning in result.warnings:
@@ -194,7 +182,7 @@ def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[
         output.print_json(lock_document(lock) | {"path": str(path)} | asdict(freshness))
     else:
         for reason in freshness.reasons:
-            output.echo(f"stale: {reason}")
+            output.echo(f"stale: {reason}", "stale")
         if freshness.fresh:
             output.echo(f"{path} satisfies its request")
     if not freshness.fresh:
@@ -203,16 +191,16 @@ def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[
 
 def read_question(invocation: Invocation, text: str) -> Lock | Request:
     """Load the lock that ``text`` names, or the request in the file of that name."""
-    if not text.startswith(ID_PREFIX):
+    if not complete_lock_id(text).startswith(ID_PREFIX):
         content = read_text(Path(text), next_step="give a lockfile, a lock id or a request file")
-        if _YAML_KEY.search(content) and not _LOCK_ID.search(content):
+        if _YAML_KEY.search(content) and not LOCK_ID_LINE.search(content):
             return read_request(Path(text), "")
     return read_lock(invocation, text)
 
 
 @click.command()
-@click.argument("before", metavar="LOCK", help="Lockfile or lock id.")
-@click.argument("after", metavar="LOCK", help="Lock to compare with.")
+@click.argument("before", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
+@click.argument("after", metavar="LOCK", shell_complete=suggest_files, help="Lock to compare with.")
 @click.pass_obj
 def diff(invocation: Invocation, before: str, after: str) -> None:
     """Show the differences between two locks.
@@ -231,8 +219,8 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="KIND/NAME", help="Artifact of the lock.")
-@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
+@click.argument("target", metavar="KIND/NAME", shell_complete=suggest_targets, help="Artifact of the lock.")
+@click.argument("lock", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str) -> None:
     """Explain why a lock has this version of an artifact.

@@ -4,9 +4,10 @@ import gc
 import os
 import sys
 import traceback
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from benchlock.api.cli.output import show_error
+from benchlock.api.cli.output import VERBOSE, print_version, say_lines, settings, show_error
 from benchlock.api.error_codes import EXIT_INTERRUPTED, EXIT_UNAVAILABLE, fault_of
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 
@@ -31,10 +32,7 @@ def main() -> None:
     The version is printed before any import that it does not need.
     """
     if sys.argv[1:] in VERSION_FLAGS:
-        from benchlock.api.build_info import this_build  # noqa: PLC0415 - only --version needs it
-
-        build = this_build()
-        sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")
+        print_version()
         return
 
     # Nearly all allocations of a command are modules, which live to its end. Repeated garbage collection while they
@@ -51,21 +49,31 @@ def run(arguments: list[str]) -> int:
 
     from benchlock.api.cli.command_group import benchlock  # noqa: PLC0415 - as above
 
+    settings.format, settings.verbosity = "table", VERBOSE if os.environ.get("BENCHLOCK_DEBUG") else 0
+    settings.notices.clear()
     words = arguments or ["--help"]
     try:
         outcome = benchlock.main(args=words, prog_name="benchlock", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
-        show_error(UserInterrupt("interrupted"), as_json="--json" in arguments)
+        show_error(UserInterrupt("interrupted"), as_json=_wants_json(arguments))
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has gone, and Python must not flush to the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_UNAVAILABLE
     except Exception as error:  # noqa: BLE001 - every failure is shown as one message
+        if settings.verbosity >= VERBOSE:
+            say_lines("".join(traceback.format_exception(error)).rstrip())
         clear_error = explain_error(error)
-        show_error(clear_error, as_json="--json" in arguments)
+        show_error(clear_error, as_json=_wants_json(arguments))
         return fault_of(clear_error).exit_code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    """Check whether an error is printed as JSON, even if it occurred before all options were parsed."""
+    is_requested = {"--json", "--format=json"} & {*arguments} or ("--format", "json") in pairwise(arguments)
+    return settings.format == "json" or bool(is_requested)
 
 
 def explain_error(error: Exception) -> BenchlockError:
@@ -79,11 +87,9 @@ def explain_error(error: Exception) -> BenchlockError:
     if isinstance(error, OSError):
         where = str(error.filename) if error.filename else None
         return UnavailableError(f"system error: {error.strerror or error}", where=where)
-    if os.environ.get("BENCHLOCK_DEBUG"):
-        traceback.print_exception(error)
     return UnavailableError(
         f"internal error: {type(error).__name__}: {error}",
-        next_step="run the command again with BENCHLOCK_DEBUG=1 and report its output",
+        next_step="run the command again with --verbose and report its output",
     )
 
 

@@ -10,7 +10,7 @@ import click
 from benchlock.api.build_info import this_build
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_ids, read_lock
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, read_lock, suggest_targets
 from benchlock.api.error_codes import EXIT_INTEGRITY, EXIT_REFUSED
 from benchlock.api.local.backups import BackupReport, back_up
 from benchlock.api.local.backups import restore as restored
@@ -88,9 +88,8 @@ def check(invocation: Invocation) -> None:
         output.print_json({"revision": HEAD, "differences": differences, **repair})
     else:
         for difference in differences:
-            output.say(f"error: {difference}")
-        if differences:
-            output.say(f"  next: {_REPAIR}")
+            next_step = _REPAIR if difference == differences[-1] else None
+            output.say_error(IntegrityError(difference, next_step=next_step))
         output.echo(f"revision {HEAD}, {len(differences)} differences")
     if differences:
         raise click.exceptions.Exit(EXIT_REFUSED)
@@ -109,7 +108,9 @@ def upgrade(invocation: Invocation, *, dry_run: bool, backup_made: bool) -> None
     """
     home = folder_of(invocation.registry)
     if not dry_run:
-        _print_change(invocation, upgrade_registry(home, now, backup_made=backup_made))
+        with invocation.progress.task("upgrading the database"):
+            change = upgrade_registry(home, now, backup_made=backup_made)
+        _print_change(invocation, change)
         return
     statements = upgrade_statements(home)
     if invocation.as_json:
@@ -130,7 +131,9 @@ def downgrade(invocation: Invocation, target: str, *, backup_made: bool) -> None
 
     Example: benchlock --registry /srv/registry db downgrade --to 0012
     """
-    _print_change(invocation, downgrade_registry(folder_of(invocation.registry), target, now, backup_made=backup_made))
+    with invocation.progress.task("downgrading the database"):
+        change = downgrade_registry(folder_of(invocation.registry), target, now, backup_made=backup_made)
+    _print_change(invocation, change)
 
 
 def _print_change(invocation: Invocation, change: SchemaChange) -> None:
@@ -206,7 +209,8 @@ _NO_ENGINE = "none (start Docker, or set DOCKER_HOST): `run` uses processes, `wo
     "targets",
     metavar="[TARGET]...",
     nargs=-1,
-    callback=complete_run_ids,
+    shell_complete=suggest_targets,
+    callback=complete_run_target,
     help="KIND/NAME[@CONSTRAINT], run id or lock; default: everything.",
 )
 @click.option("--remote", is_flag=True, help="Read blobs from the OCI repository instead of local copies.")
@@ -262,7 +266,8 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
 
     Example: benchlock gc --dry-run
     """
-    report = invocation.opened.collect(dry_run=dry_run, local=local)
+    with invocation.progress.task("finding unreferenced blobs"):
+        report = invocation.opened.collect(dry_run=dry_run, local=local)
     if invocation.as_json:
         document: dict[str, Any] = {"blobs": report.blobs, "bytes": report.bytes, "dry_run": dry_run}
         document |= {"leftovers": report.leftovers}
@@ -320,7 +325,7 @@ def _describe_missing(registry: str) -> Json:
 
 def _print_machine(description: Json, document: dict[str, Any], host: Host) -> None:
     for fault in description.get("damaged", ()):
-        output.say(f"error: {fault}")
+        output.say_error(IntegrityError(fault))
     output.print_fields(
         {
             **{name: value for name, value in description.items() if name != "damaged"},

@@ -9,6 +9,7 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import todo_lines
+from benchlock.api.cli.run_options import suggest_kinds
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.registry.artifact_names import parse_kind
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
@@ -20,7 +21,7 @@ MANIFEST = "manifest.yaml"
 
 
 @click.command()
-@click.argument("kind", metavar="KIND", help="model, dataset, framework or image.")
+@click.argument("kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework or image.")
 @click.argument(
     "file",
     metavar="[FILE]",

@@ -1,18 +1,25 @@
-"""Terminal output: results as tables and JSON, progress bars, messages and errors."""
+"""Terminal output: results as tables, CSV, Markdown and JSON, progress bars, messages and errors."""
 
+import csv
 import json
+import os
 import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass, field
+from threading import Lock, Timer
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
 
 from benchlock.api.error_codes import error_document
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import Advance, escape_json, escape_line
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -20,6 +27,33 @@ _WIDTH = 150
 
 _GUTTER: Final = "  | "
 """The prefix of foreign lines, so that they cannot be mistaken for benchlock's own output."""
+
+FORMATS: Final = ("table", "json", "csv", "md")
+QUIET, VERBOSE = -1, 1
+
+
+@dataclass(slots=True)
+class OutputSettings:
+    """How the current command prints: the format of its result, its verbosity, and the notices printed so far."""
+
+    format: str = "table"
+    verbosity: int = 0
+    notices: set[str] = field(default_factory=set)
+
+
+settings: Final = OutputSettings()
+
+_RED, _GREEN, _YELLOW, _BLUE, _CYAN = "1;31", "32", "33", "34", "36"
+_WORD_COLORS: Final = {
+    **dict.fromkeys(("done", "reproduced", "equal", "equivalent", "holds", "valid", "free"), _GREEN),
+    **dict.fromkeys(("failed", "damaged", "not reproduced", "different", "does not hold", "quarantined"), _RED),
+    **dict.fromkeys(("refused", "revoked", "gone", "stale", "INVALID"), _RED),
+    **dict.fromkeys(("undecided", "can't be said yet", "cancelled", "abandoned", "expired"), _YELLOW),
+    **dict.fromkeys(("held back", "draining", "yanked", "withheld", "flagged"), _YELLOW),
+    **dict.fromkeys(("running", "leased", "busy"), _BLUE),
+}
+"""The color of each verdict, outcome and state; the word itself is always printed, too."""
+_PREFIX_COLORS: Final = {"error": _RED, "warning": _YELLOW, "  where": _CYAN, "  next": _CYAN}
 
 
 STEP_COMMANDS: Final[Mapping[str, str]] = {
@@ -54,6 +88,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "lock the request again and upgrade": "benchlock lock REQUEST --upgrade KIND/NAME",
     "run the lock": "benchlock run LOCK",
     "run the lock first": "benchlock run LOCK",
+    "show them anyway": "--force",
     "rerun the lock": "benchlock rerun LOCK",
     "rerun it": "benchlock rerun LOCK --repeat N",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
@@ -89,9 +124,25 @@ def print_json(document: object) -> None:
     sys.stdout.write(escape_json(text) + "\n")
 
 
-def echo(text: str = "") -> None:
-    """Print one line of a result on standard output; control characters in it are escaped."""
-    sys.stdout.write(escape_line(text) + "\n")
+def _has_color(stream: TextIO) -> bool:
+    """Check whether to print colors: on a terminal, unless NO_COLOR, FORCE_COLOR or TERM=dumb decide otherwise."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if forced := os.environ.get("FORCE_COLOR"):
+        return forced != "0"
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _paint(text: str, color: str | None, stream: TextIO) -> str:
+    return f"\x1b[{color}m{text}\x1b[0m" if color and text and _has_color(stream) else text
+
+
+def echo(text: str = "", verdict: str = "") -> None:
+    """Print one line of a result on standard output, with ``verdict`` in color; control characters are escaped."""
+    line = escape_line(text)
+    if verdict:
+        line = line.replace(verdict, _paint(verdict, _WORD_COLORS.get(verdict), sys.stdout), 1)
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
@@ -107,26 +158,50 @@ def echo_quoted(lines: Iterable[str]) -> None:
         echo(f"{_GUTTER}{line}")
 
 
-def echo_wrapped(text: str) -> None:
+def echo_wrapped(text: str, verdict: str = "") -> None:
     """Print a long sentence, wrapped to the width of a terminal; further lines are indented."""
     indent = " " * (len(text) - len(text.lstrip(" ")))
     sentence = indent + " ".join(escape_line(text).split())
-    wrapped = textwrap.wrap(sentence, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    width = min(_WIDTH, _terminal_width() or _WIDTH)
+    wrapped = textwrap.wrap(sentence, width, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
     for line in wrapped or [""]:
-        echo(line)
+        echo(line, verdict if line is wrapped[0] else "")
 
 
-def say(message: str) -> None:
-    """Print a message on standard error; its further lines stand behind a gutter."""
+def _terminal_width() -> int | None:
+    """Return the number of columns of the terminal on standard output; None if it is a pipe or a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def say(message: str, *, repeat: bool = False) -> None:
+    """Print a notice on standard error, unless --quiet; its further lines stand behind a gutter.
+
+    A notice that the command has printed already is not printed again, unless ``repeat``.
+    """
+    if settings.verbosity <= QUIET or (message in settings.notices and not repeat):
+        return
+    settings.notices.add(message)
+    _write_message(message)
+
+
+def _write_message(message: str) -> None:
+    """Print a message on standard error, its prefix in color; its further lines stand behind a gutter."""
     first, *more = message.split("\n")
     for line in (first, *(f"{_GUTTER}{line}" for line in more)):
-        sys.stderr.write(escape_line(line) + "\n")
+        prefix, colon, rest = escape_line(line).partition(":")
+        painted = _paint(prefix + colon, _PREFIX_COLORS.get(prefix) if colon else None, sys.stderr)
+        sys.stderr.write(f"{painted}{rest}\n")
 
 
 def say_lines(text: str) -> None:
-    """Print several lines that benchlock composed, on standard error."""
+    """Print several lines that benchlock composed, on standard error, unless --quiet."""
+    if settings.verbosity > QUIET:
+        _write_lines(text)
+
+
+def _write_lines(text: str) -> None:
     for line in text.split("\n"):
-        say(line)
+        _write_message(line)
 
 
 def show_error(error: BenchlockError, *, as_json: bool) -> None:
@@ -140,27 +215,60 @@ def show_error(error: BenchlockError, *, as_json: bool) -> None:
     for problem in error.problems or (error,):
         say_error(problem)
     if error.problems:
-        say(f"{len(error.problems)} problems")
+        _write_message(f"{len(error.problems)} problems")
 
 
 def say_error(error: BenchlockError, severity: str = "error") -> None:
     """Print an error's message, location and next step on a line each. A conflict has several lines of message."""
-    if hasattr(error, "conflict"):
-        say_lines(f"{severity}: {error.what}")
-    else:
-        say(f"{severity}: {error.what}")
+    write = _write_lines if hasattr(error, "conflict") else _write_message
+    write(f"{severity}: {error.what}")
     for name, text in (("where", error.where), ("next", error.next_step and append_commands(error.next_step))):
         if text:
-            say(f"  {name}: {text}")
+            _write_message(f"  {name}: {text}")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table, as wide as its content, for reading, copying and cutting."""
+    """Print a table in the requested format.
+
+    A plain table is as wide as its content, for reading, copying and cutting. On a narrower terminal, the widest texts
+    are shortened with an ellipsis; identifiers never are.
+    """
     lines = [[escape_line(cell) for cell in row] for row in [columns, *rows]]
-    widths = [max(len(row[i]) for row in lines) for i in range(len(columns))]
+    if settings.format == "csv":
+        csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+        return
+    if settings.format == "md":
+        for row in [lines[0], ["---"] * len(columns), *lines[1:]]:
+            cells = " | ".join(cell.replace("|", "\\|") for cell in row)
+            sys.stdout.write(f"| {cells} |\n")
+        return
+    widths = _fit_columns(lines, _terminal_width())
     for row in [lines[0], ["-" * width for width in widths], *lines[1:]]:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+        sys.stdout.write("  ".join(map(_format_cell, row, widths)).rstrip() + "\n")
+
+
+_SHORTEST = 20
+"""The number of characters to which a text is shortened at most."""
+
+
+def _fit_columns(lines: Sequence[Sequence[str]], limit: int | None) -> list[int]:
+    """Return the width of each column; the widest columns of texts are narrowed until all of them fit ``limit``."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    least = [
+        max(min(len(cell), _SHORTEST) if " " in cell else len(cell) for cell in column)
+        for column in zip(*lines, strict=True)
+    ]
+    excess = 0 if limit is None else sum(widths) + len("  ") * (len(widths) - 1) - limit
+    for _ in range(min(excess, sum(widths) - sum(least))):
+        widest = max(range(len(widths)), key=lambda i: widths[i] if widths[i] > least[i] else 0)
+        widths[widest] -= 1
+    return widths
+
+
+def _format_cell(cell: str, width: int) -> str:
+    text = cell if len(cell) <= width else cell[: width - 1] + "…"
+    word = re.split(r" \(|:", cell, maxsplit=1)[0]
+    return _paint(text, _WORD_COLORS.get(word), sys.stdout) + " " * (width - len(text))
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
@@ -180,54 +288,107 @@ def byte_count(size: float) -> str:
     return f"{size:.1f} {_BYTES[-1]}"
 
 
+class _Bar:
+    """A progress bar. All visible bars share one display on the terminal, with a row each."""
+
+    _lock: ClassVar = Lock()
+    _display: ClassVar["Progress | None"] = None
+
+    def __init__(self, label: str, total: int | None) -> None:
+        """Prepare the bar without showing it."""
+        self._label, self._total, self._done = label, total, 0
+        self._is_closed = False
+        self._row: TaskID | None = None
+
+    def show(self) -> None:
+        """Show the bar, unless it is closed already."""
+        from rich import progress  # noqa: PLC0415 - used on a terminal only
+        from rich.console import Console  # noqa: PLC0415 - as above
+
+        with self._lock:
+            if self._is_closed:
+                return
+            if _Bar._display is None:
+                columns = (
+                    progress.TextColumn("{task.description}", markup=False),
+                    progress.BarColumn(),
+                    progress.TaskProgressColumn(),
+                    progress.TimeElapsedColumn(),
+                    progress.TextColumn("ETA"),
+                    progress.TimeRemainingColumn(),
+                )
+                console = Console(stderr=True)
+                # A redirected standard output would be printed on standard error.
+                _Bar._display = progress.Progress(
+                    *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()
+                )
+                _Bar._display.start()
+            self._row = _Bar._display.add_task(self._label, total=self._total, completed=self._done)
+
+    def advance(self, step: int) -> None:
+        """Advance the bar."""
+        with self._lock:
+            self._done += step
+            if self._row is not None and _Bar._display is not None:
+                _Bar._display.advance(self._row, step)
+
+    def close(self) -> None:
+        """Remove the bar; the last one ends the display."""
+        with self._lock:
+            self._is_closed = True
+            if self._row is None or _Bar._display is None:
+                return
+            _Bar._display.remove_task(self._row)
+            if not _Bar._display.tasks:
+                _Bar._display.stop()
+                _Bar._display = None
+
+
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Progress bars on standard error; without a terminal, one line per task if ``lines`` is true, else nothing."""
+    """Progress bars on standard error, unless --quiet.
+
+    Without a terminal, there is one line per task if ``lines`` is true, else nothing. With ``forced``, bars are shown
+    without a terminal, too: for notebooks. A bar appears ``delay`` seconds after the start of its task. With --verbose,
+    a line with its duration follows each task.
+    """
 
     lines: bool = False
+    delay: float = 0.5
+    forced: bool = False
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
         """Show a bar that disappears when its task is done."""
-        if not sys.stderr.isatty():
+        began = monotonic()
+        if settings.verbosity <= QUIET:
+            yield lambda _step: None
+        elif self.forced or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
+            bar = _Bar(escape_line(label), total)
+            timer = Timer(self.delay, bar.show)
+            timer.daemon = True
+            timer.start()
+            try:
+                yield bar.advance
+            finally:
+                timer.cancel()
+                bar.close()
+        else:
             if self.lines:
                 say(label)
             yield lambda _step: None
-            return
-        from rich.console import Console  # noqa: PLC0415 - used on a terminal only
-        from rich.markup import escape  # noqa: PLC0415 - as above
-        from rich.progress import Progress  # noqa: PLC0415 - as above
-
-        with Progress(console=Console(stderr=True), transient=True) as bars:
-            task_id = bars.add_task(escape(escape_line(label)), total=total)
-            yield lambda step: bars.advance(task_id, step)
-
-
-def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -> str:
-    """Read a UTF-8 text file of the user.
-
-    Args:
-        path: The file.
-        next_step: The next step of the error if it cannot be read.
-        recode: The next step of the error if it is not UTF-8.
-
-    Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(
-            f"{path} is not UTF-8: {error.reason} at byte {error.start}",
-            where=str(path),
-            next_step=recode,
-        ) from error
-    except OSError as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error.strerror or error}", where=str(path), next_step=next_step
-        ) from error
+        if settings.verbosity >= VERBOSE:
+            say(f"{label}: {monotonic() - began:.1f} s", repeat=True)
 
 
 def todo_lines(count: int) -> str:
     """Format a number of TODO lines: ``1 TODO line``, ``8 TODO lines``."""
     return "1 TODO line" if count == 1 else f"{count} TODO lines"
+
+
+def print_version() -> None:
+    """Print the version, the commit and the schema revision of this build."""
+    from benchlock.api.build_info import this_build  # noqa: PLC0415 - only --version needs it
+
+    build = this_build()
+    sys.stdout.write(f"benchlock {build.version} (commit {build.commit}, schema {build.schema})\n")

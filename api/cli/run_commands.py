@@ -4,46 +4,37 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
-import msgspec
-from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.api.cli.queue_commands import submit
 from benchlock.api.cli.run_history_commands import answer_document, find_warnings, judge_claims, print_answer
-from benchlock.api.cli.run_json import claim_document, repetition_document, validity_document, wall_document
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
     RUN_PREFIX,
     complete_run_id,
-    parse_isolation,
+    complete_run_target,
     parse_shares,
     read_lock,
+    suggest_files,
+    suggest_targets,
 )
 from benchlock.api.cli.run_tables import print_claims, print_outcome, print_repetition, print_wall
+from benchlock.api.client.lock_runs import LockRunner
 from benchlock.api.error_codes import EXIT_REFUSED
-from benchlock.api.local.local_registry import build_runner
+from benchlock.api.schemas.run_documents import claim_document, repetition_document, verdict_document, wall_document
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_types import Isolation, Run, parse_run_id
+from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
-from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
 from benchlock.evaluator.workflows.repeat import check_wanted, repeat
-from benchlock.evaluator.workflows.rerun import (
-    REPEATS,
-    find_original,
-    find_sides,
-    judge_reruns,
-    margins_of,
-    repeat_rerun,
-)
 from benchlock.registry.lock.lockfile import Lock
 
 
 @click.command()
-@click.argument("lock", metavar="LOCK", help="Lockfile or lock id.")
+@click.argument("lock", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
 @ISOLATION
 @ALLOW_CODE
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=None, help="Maximum number of runs.")
@@ -86,9 +77,10 @@ def run(
     clock.begin("startup")
     with clock.part("registry"):
         locked = read_lock(invocation, lock)
+        runner = LockRunner(invocation.opened, invocation.progress, say, parsed_isolation, allow_code)
 
     def once(part_of: Mapping[str, Any] | None = None) -> Run:
-        return execute_lock(invocation, locked, parsed_isolation, allow_code=allow_code, part_of=part_of, clock=clock)
+        return runner.run(locked, part_of=part_of, clock=clock)
 
     if repeat is not None:
         _repeat(invocation, locked, once, shares, repeat)
@@ -159,11 +151,18 @@ def _warn_of_reported(run: Run, widths: dict[str, float], limit: int) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|LOCK", callback=complete_run_id, help="Run id, lockfile or lock id.")
+@click.argument(
+    "target",
+    metavar="RUN|LOCK",
+    shell_complete=suggest_targets,
+    callback=complete_run_target,
+    help="Run id, lockfile or lock id.",
+)
 @click.option(
     "--against",
     metavar="RUN",
     default="",
+    shell_complete=suggest_targets,
     callback=complete_run_id,
     help="Run to compare with; default: the latest.",
 )
@@ -183,23 +182,13 @@ def rerun(
 
     Example: benchlock rerun digits.lock
     """
-    original, lock, skipped = _find_original(invocation, target, against)
-    for sentence in skipped:
-        say(f"warning: {sentence}")
-    parsed_isolation = parse_isolation(isolation)
-    runs = repeat or (REPEATS if margins_of(lock) else 1)
-
-    def once(part_of: Mapping[str, Any]) -> Run:
-        part = part_of if runs > 1 else None
-        run = execute_lock(invocation, lock, parsed_isolation, allow_code=allow_code, original=original, part_of=part)
-        if runs > 1:
-            say(f"run {part_of['number']} of {runs}: {run.id} {run.end.outcome if run.end else 'running'}")
-        return run
-
-    new_runs = repeat_rerun(original, once, runs)
-    sides = replace(find_sides(invocation.opened.records, lock, original, new_runs[0]), reruns=new_runs)
-    verdict, again = judge_reruns(lock, original, sides, invocation.opened.store)
-    verdict = replace(verdict, reported=(*verdict.reported, *skipped))
+    runner = LockRunner(invocation.opened, invocation.progress, say, parse_isolation(isolation), allow_code)
+    lock_text, original = target, against
+    if target.startswith(RUN_PREFIX):
+        lock_text, original = invocation.opened.records.get(parse_run_id(target)).start.lock, against or target
+    lock = read_lock(invocation, lock_text)
+    result = runner.rerun(lock, parse_run_id(original) if original else None, repeat)
+    verdict, again = result.verdict, result.run
     claim_verdicts = judge_claims(invocation, lock, again)
     if invocation.as_json:
         output.print_json(verdict_document(verdict, again, claim_verdicts))
@@ -210,58 +199,10 @@ def rerun(
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 
-def _find_original(invocation: Invocation, target: str, against: str) -> tuple[Run, Lock, tuple[str, ...]]:
-    """Return the run to compare with, the lock to run again, and notes on later runs that cannot be compared with."""
-    records = invocation.opened.records
-    lock_text, original = target, against
-    if target.startswith(RUN_PREFIX):
-        lock_text, original = records.get(parse_run_id(target)).start.lock, against or target
-    lock = read_lock(invocation, lock_text)
-    latest = find_original(records, lock.id, parse_run_id(original) if original else None)
-    return latest.run, lock, latest.skipped
-
-
-def verdict_document(verdict: Verdict, again: Run, claim_verdicts: tuple[ClaimVerdict, ...]) -> dict[str, Any]:
-    """Return the JSON document of a verdict: as over HTTP, with the outcome and the judged claims of the run."""
-    return {
-        **msgspec.to_builtins(verdict),
-        "outcome": None if again.end is None else again.end.outcome,
-        **validity_document(again),
-        "claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts],
-    }
-
-
 def _print_verdict(verdict: Verdict) -> None:
     output.echo()
-    output.echo(f"{verdict.verdict}, compared with {verdict.original}")
+    output.echo(f"{verdict.verdict}, compared with {verdict.original}", verdict.verdict)
     for reason in verdict.reasons:
         output.echo_wrapped(f"  {output.append_commands(reason)}")
     for fact in verdict.reported:
         output.echo_wrapped(f"  (informational) {fact}")
-
-
-def execute_lock(
-    invocation: Invocation,
-    lock: Lock,
-    isolation: Isolation | None,
-    *,
-    allow_code: bool,
-    original: Run | None = None,
-    part_of: Mapping[str, Any] | None = None,
-    clock: WallClock | None = None,
-) -> Run:
-    """Run a lock on this machine.
-
-    Args:
-        invocation: The call of the command.
-        lock: The lock.
-        isolation: The requested isolation; None for the default.
-        allow_code: Whether a model's own code may run in a process.
-        original: The run that this one repeats.
-        part_of: As for ``Runner.run``.
-        clock: Measures how long each phase takes.
-    """
-    clock = clock or WallClock()
-    with clock.part("registry"):
-        runner = build_runner(invocation.opened, invocation.progress, say, clock)
-    return runner.run(lock, isolation=isolation, allow_code=allow_code, original=original, part_of=part_of)

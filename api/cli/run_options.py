@@ -1,46 +1,146 @@
-"""Arguments and options of commands that name locks and runs."""
+"""Arguments and options of commands that name artifacts, locks and runs, and their completion in shells."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import read_text, say
-from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_types import Isolation
-from benchlock.registry.database.ids_and_timestamps import is_id
+from benchlock.api.cli.output import say
+from benchlock.api.client.user_files import load_lock
+from benchlock.api.settings import locate_registry
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
+from benchlock.evaluator.records.run_types import DamagedRun, RunFilter
+from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.database.ids_and_timestamps import (
+    DIGITS,
+    SHORTEST_PREFIX,
+    SHOWN_CANDIDATES,
+    ambiguous_prefix_error,
+)
 from benchlock.registry.lock.lockfile import Lock, load
 
 RUN_PREFIX = "run/"
-ID_PREFIX = "sha256:"
-_DIGITS = 26
-_BEGINNING = re.compile(rf"{RUN_PREFIX}[0-9a-hjkmnp-tv-z]{{8,20}}")
-"""Beginnings with more characters could be the padded id itself, which the query excludes."""
+_DIGITS = rf"[0-9a-hjkmnp-tv-z]{{{SHORTEST_PREFIX},{DIGITS}}}"
+_SUGGESTED_RUNS = 50
+
+Candidates = Sequence[tuple[str, str]]
+"""Ids, each with a description that distinguishes it: the time and more."""
+FindCandidates = Callable[[Invocation, str, int], Candidates]
+"""Returns at most so many ids that begin with a text."""
 
 
-def complete_run_id(context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Complete a run id: add ``run/`` to an id, and the rest to an unambiguous beginning.
+def complete_id(kind: str, find: FindCandidates, *, only: bool = True) -> Callable[..., Any]:
+    """Return the callback of a click parameter whose ids may be abbreviated to an unambiguous beginning.
 
-    A beginning is ``run/`` with 8 to 20 characters. Any other value is returned unchanged.
+    The part before ``/`` may be missing. A text in another form is returned unchanged.
 
-    Raises:
-        InvalidInputError: Several runs begin with ``value``.
+    Args:
+        kind: What the ids are: ``run``, ``job`` or ``token``.
+        find: Finds the candidates.
+        only: Whether the parameter takes nothing else. Otherwise, a text without ``kind`` that no id begins with is
+            returned unchanged, too.
     """
-    if not _BEGINNING.fullmatch(value):
-        return f"{RUN_PREFIX}{value}" if is_id(value) else value
-    last = value.ljust(len(RUN_PREFIX) + _DIGITS, "z")
-    entries = context.obj.opened.records.list_entries(before=last, limit=2, examine=False)
-    ids = [entry.id for entry in entries if entry.id.startswith(value)]
-    if len(ids) > 1:
-        raise InvalidInputError(f"ambiguous run id {value}", where=", ".join(ids), next_step="write more characters")
-    return ids[0] if ids else value
+    form = re.compile(f"({kind}/)?{_DIGITS}")
+
+    def complete(invocation: Invocation, value: str) -> str:
+        if not form.fullmatch(value) or (not only and Path(value).is_file()):
+            return value
+        prefix = f"{kind}/{value.removeprefix(f'{kind}/')}"
+        if len(prefix) == len(f"{kind}/") + DIGITS:
+            return prefix
+        candidates = find(invocation, prefix, SHOWN_CANDIDATES + 1)
+        if len(candidates) > 1:
+            raise ambiguous_prefix_error(prefix, candidates)
+        if not candidates and (only or value == prefix):
+            raise UnknownNameError(f"no {kind} id begins with {prefix}", next_step=f"list the {kind}s, or write the id")
+        return candidates[0][0] if candidates else value
+
+    def callback(
+        context: click.Context, _parameter: click.Parameter, value: str | tuple[str, ...] | None
+    ) -> str | tuple[str, ...] | None:
+        if isinstance(value, tuple):
+            return tuple(complete(context.obj, text) for text in value)
+        return complete(context.obj, value) if value else value
+
+    return callback
 
 
-def complete_run_ids(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Complete each of ``values`` as ``complete_run_id`` does."""
-    return tuple(complete_run_id(context, parameter, value) for value in values)
+def describe_moment(at: datetime) -> str:
+    """Return a time as tables have it."""
+    return at.strftime("%Y-%m-%d %H:%M")
+
+
+def describe_model(invocation: Invocation, lock: Digest) -> str:
+    """Return the model of a lock and its version; the lock's id if it cannot be read."""
+    try:
+        model = load(invocation.opened.catalogue.get_lock(lock), lock).model
+    except BenchlockError:
+        return f"lock {lock}"
+    return f"{model.name} {model.version}"
+
+
+def _find_runs(invocation: Invocation, prefix: str, limit: int) -> Candidates:
+    entries = invocation.opened.records.list_entries(chosen=RunFilter(prefix=prefix), limit=limit, examine=False)
+    return [
+        (entry.id, "damaged")
+        if isinstance(entry, DamagedRun)
+        else (entry.id, f"{describe_moment(entry.start.started_at)}, {describe_model(invocation, entry.start.lock)}")
+        for entry in entries
+    ]
+
+
+complete_run_id = complete_id("run", _find_runs)
+complete_run_target = complete_id("run", _find_runs, only=False)
+"""The callback of a parameter that also takes artifacts or locks."""
+
+
+def suggest_kinds(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Suggest the kinds of artifacts to a shell."""
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def suggest_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> "list[CompletionItem[str]]":
+    """Let the shell suggest files, such as lockfiles."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def suggest_targets(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> "list[CompletionItem[str]]":
+    """Suggest artifacts and recent runs of a registry in a folder to a shell; else files, such as lockfiles.
+
+    Nothing is changed, and no request is sent to a server.
+    """
+    try:
+        names = list(_list_targets(context.find_root().params.get("registry") or locate_registry(), incomplete))
+    except Exception:  # noqa: BLE001 - a message would garble the line that the user edits
+        names = []
+    items = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="file")]
+
+
+def _list_targets(location: str, incomplete: str) -> Iterator[str]:
+    """Yield artifacts, with versions after ``@``, and runs if ``incomplete`` may be the beginning of one."""
+    from benchlock.api.local.local_registry import folder_of, now  # noqa: PLC0415 - SQL code, used by completion only
+    from benchlock.api.local.registry_database import open_existing  # noqa: PLC0415 - as above
+    from benchlock.evaluator.records.run_store import Records  # noqa: PLC0415 - as above
+    from benchlock.registry.catalogue.catalogue import Catalogue  # noqa: PLC0415 - as above
+
+    database = open_existing(folder_of(location))
+    try:
+        references = [entry.reference for entry in Catalogue(database, now).list()]
+        has_version = "@" in incomplete
+        yield from dict.fromkeys(str(name) if has_version else f"{name.kind}/{name.name}" for name in references)
+        if incomplete.startswith(RUN_PREFIX[: len(incomplete)]):
+            yield from (entry.id for entry in Records(database).list_entries(limit=_SUGGESTED_RUNS, examine=False))
+    finally:
+        database.dispose()
 
 
 ISOLATION = click.option(
@@ -51,21 +151,6 @@ ISOLATION = click.option(
 )
 ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the model to run without a container.")
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
-
-
-def parse_isolation(text: str) -> Isolation | None:
-    """Parse an isolation; return None for an empty text.
-
-    Raises:
-        InvalidInputError: It is unknown.
-    """
-    if not text:
-        return None
-    if text == "container":
-        return "container"
-    if text == "process":
-        return "process"
-    raise InvalidInputError(f"unknown isolation {text!r}", next_step="use container or process")
 
 
 def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
@@ -90,11 +175,7 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 def read_lock(invocation: Invocation, text: str) -> Lock:
     """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
-    if text.startswith(ID_PREFIX):
-        catalogue = invocation.opened.catalogue
-        lock = load(catalogue.get_lock(catalogue.find_lock(text)), text)
-    else:
-        lock = load(read_text(Path(text), next_step="give a lockfile or a lock id"), text)
+    lock = load_lock(invocation.opened.catalogue, text)
     for warning in lock.warnings:
         say(f"warning: {warning}")
     return lock

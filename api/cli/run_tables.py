@@ -65,7 +65,8 @@ def print_outcome(run: Run, lock: Lock | None = None) -> None:
     """Print how a run ended, LoadGen's verdict, its metrics, and disturbances of its calls."""
     end = run.end
     where = f"{run.start.isolation} on {run.start.platform_name}"
-    output.echo(f"{run.id}  {'running' if end is None else end.outcome}  {where}")
+    outcome = "running" if end is None else end.outcome
+    output.echo(f"{run.id}  {outcome}  {where}", outcome)
     if run.hidden is not None:
         output.echo(f"  hidden from all but administrators since {run.hidden.at:%Y-%m-%d}: {run.hidden.reason}")
     if lock is not None:
@@ -422,7 +423,7 @@ def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:
             reasons.setdefault((claim_verdict.answer, claim_verdict.reason), []).append(claim_verdict.claim.metric)
     for (answer, reason), metrics in reasons.items():
         names = ", ".join(dict.fromkeys(metrics))
-        output.echo_wrapped(f"  {names}: {answer}: {output.append_commands(reason)}")
+        output.echo_wrapped(f"  {names}: {answer}: {output.append_commands(reason)}", answer)
     if impossible:
         names = ", ".join(dict.fromkeys(claim_verdict.claim.metric for claim_verdict in impossible))
         output.echo_wrapped(f"  not measured by this scenario: {names}")

@@ -109,6 +109,10 @@ class ApiClient:
         """Return the server's URL."""
         return self._session.name
 
+    def close(self) -> None:
+        """Close all connections to the server."""
+        self._session.close()
+
     def get(self, path: str, answer: type[Document], /, **query: str | int | None) -> Document:
         """Fetch the document at ``path``; query parameters that are None are left out.
 

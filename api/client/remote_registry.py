@@ -17,6 +17,7 @@ from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
 from benchlock.api.schemas import lock_schemas, maintenance_schemas
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
+from benchlock.api.settings import read_setting
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.bundles.bundle_reader import open_bundle
 from benchlock.artifacts.digest import Descriptor, Digest
@@ -217,24 +218,26 @@ class ServerConnection:
         return _make_cache_folder(self.server, folder)
 
 
-def connect_server(url: str) -> ServerConnection:
-    """Prepare a connection to the server at ``url`` with the token in BENCHLOCK_TOKEN, without a request.
+def connect_server(url: str, token: str | None = None) -> ServerConnection:
+    """Prepare a connection to the server at ``url``, without a request.
 
-    The token may be in the file that BENCHLOCK_TOKEN_FILE names. That file is read again when the server rejects the
-    token, so that a long-lived process takes over a rotated token.
+    Without ``token``, the token is in BENCHLOCK_TOKEN, or in the file of the setting ``token_file``. That file is read
+    again when the server rejects the token, so that a long-lived process takes over a rotated token.
 
     Raises:
         InvalidInputError: The URL is invalid, the connection would not be encrypted, or the token file is unreadable.
     """
-    server, token, file = _parse_server_url(url), os.environ.get(TOKEN) or None, os.environ.get(TOKEN_FILE) or None
-    if token is not None and file is not None:
+    server, variable = _parse_server_url(url), os.environ.get(TOKEN) or None
+    file = None if token else read_setting("token_file")
+    if token is None and variable is not None and os.environ.get(TOKEN_FILE):
         raise InvalidInputError(
             f"{TOKEN} and {TOKEN_FILE} are both set", where=TOKEN_FILE, next_step=f"unset one: {TOKEN}, for a worker"
         )
-    if file is None:
+    token = token or variable
+    if file is None or token is not None:
         session = open_session(server, token)
     else:
-        path = Path(file)
+        path = Path(file.text)
         token = _read_token(path)
         session = open_session(server, token, lambda: _read_token(path))
     return ServerConnection(server, session, ApiClient(session, version("benchlock"), has_token=token is not None))
@@ -251,7 +254,9 @@ def _read_token(path: Path) -> str:
             content = file.read(_LARGEST_TOKEN + 1)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot read the token file: {error.strerror}", where=str(path), next_step=f"check {TOKEN_FILE}"
+            f"cannot read the token file: {error.strerror}",
+            where=str(path),
+            next_step=f"check {TOKEN_FILE} or the key token_file",
         ) from error
     words = content.split()
     if len(content) > _LARGEST_TOKEN or len(words) != 1 or not words[0].isascii():
@@ -263,8 +268,8 @@ def _read_token(path: Path) -> str:
     return words[0].decode()
 
 
-def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> RemoteRegistry:
-    """Open the registry on the server at ``url`` with the token in BENCHLOCK_TOKEN.
+def open_remote(url: str, say: Callable[[str], None], progress: Progress, token: str | None = None) -> RemoteRegistry:
+    """Open the registry on the server at ``url``; the token is as for ``connect_server``.
 
     No request is sent, unless a killed process of this machine left runs. These are first recorded as abandoned and
     reported.
@@ -273,7 +278,7 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress) -> Rem
         InvalidInputError: The URL is invalid, or the connection would not be encrypted.
         UnavailableError: The cache folder cannot be created, or runs were left and the server does not answer.
     """
-    connection = connect_server(url)
+    connection = connect_server(url, token)
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):

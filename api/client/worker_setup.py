@@ -12,6 +12,7 @@ from pathlib import Path
 from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
+from benchlock.api.settings import read_setting
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
@@ -26,9 +27,6 @@ from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.lock.lockfile import load
 
-LEASE = "BENCHLOCK_LEASE"
-"""The variable with the duration of a lease in seconds; each lease tells its agent the duration."""
-HOST_LOCK = "BENCHLOCK_HOST_LOCK"
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _LOCKS = Path("/run/lock")
@@ -39,7 +37,7 @@ def open_queue(registry: LocalRegistry) -> SqlQueue:
     """Open the queue in the registry's database.
 
     Raises:
-        InvalidInputError: BENCHLOCK_LEASE is not a number of seconds.
+        InvalidInputError: The setting ``lease`` is not a number of seconds.
     """
     return SqlQueue(registry.database, now, _read_lease_times())
 
@@ -142,15 +140,19 @@ def machine_id(name: str) -> MachineId:
 def host_lock_path() -> Path:
     """Return the lock file of measurements on this host, by default the same for all registries."""
     folder = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
-    return Path(os.environ.get(HOST_LOCK) or folder / "benchlock.measure")
+    value = read_setting("host_lock")
+    return folder / "benchlock.measure" if value is None else Path(value.text)
 
 
 def _read_lease_times() -> Times:
-    text = os.environ.get(LEASE, "")
-    if not text:
+    """Return the durations for the setting ``lease``; each lease tells its agent the duration."""
+    value = read_setting("lease")
+    if value is None:
         return Times()
-    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) is None or not float(text):
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", value.text) is None or not float(value.text):
         raise InvalidInputError(
-            f"{LEASE} is {text!r}, not a number of seconds", where=LEASE, next_step="write 60, or unset it"
+            f"{value.origin} is {value.text!r}, not a number of seconds",
+            where=value.origin,
+            next_step="write 60, or unset it",
         )
-    return Times(float(text))
+    return Times(float(value.text))

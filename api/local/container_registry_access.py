@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from benchlock.api.settings import read_setting
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.network_policy import NetworkPolicy
 from benchlock.artifacts.net.urls import split_url
@@ -60,12 +61,13 @@ def credentials_for(repository: Repository) -> Credentials | None:
 
 
 def read_network_policy() -> NetworkPolicy:
-    """Return the network policy of the environment.
+    """Return the network policy of the environment and of the configuration files.
 
-    BENCHLOCK_REDIRECT_HOSTS lists the hosts to which redirects may lead whatever their addresses. HTTPS_PROXY,
+    The setting ``redirect_hosts`` lists the hosts to which redirects may lead whatever their addresses. HTTPS_PROXY,
     NO_PROXY and the like have their usual meaning.
     """
-    hosts = os.environ.get("BENCHLOCK_REDIRECT_HOSTS", "").replace(",", " ").lower().split()
+    value = read_setting("redirect_hosts")
+    hosts = [] if value is None else value.text.replace(",", " ").lower().split()
     return NetworkPolicy(
         redirect_hosts=frozenset(hosts), host_advice="add the host to BENCHLOCK_REDIRECT_HOSTS, if you know it"
     )

@@ -1,5 +1,6 @@
-"""Opening a local registry and building its parts, configured by environment variables."""
+"""Opening a local registry and building its parts, as configured by settings."""
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 from benchlock.api.local.registry_database import (
     DATABASE_DECISION,
     DATABASE_FILE,
-    DATABASE_VARIABLE,
     is_new,
     open_database,
     require_registry,
 )
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploads_folder
+from benchlock.api.settings import KEYS, read_setting
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
@@ -50,7 +51,6 @@ T = TypeVar("T")
 
 DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
-DOWNLOAD_TIME = "BENCHLOCK_DOWNLOAD_TIME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,33 +70,38 @@ class LocalRegistry:
 
 
 def source_access() -> "SourceAccess":
-    """Return how remote sources are accessed, as configured in the environment.
+    """Return how remote sources are accessed, as configured.
 
-    HF_TOKEN and HF_ENDPOINT are the Hub's own variables, BENCHLOCK_DOWNLOAD_TIME limits the time of one download, and
-    ``read_network_policy`` reads the rest.
+    HF_TOKEN and HF_ENDPOINT are the Hub's own variables, the setting ``download_time`` limits the time of one download,
+    and ``read_network_policy`` reads the rest.
 
     Raises:
-        InvalidInputError: BENCHLOCK_DOWNLOAD_TIME is not a duration.
+        InvalidInputError: The setting ``download_time`` is not a duration.
     """
     from benchlock.api.local.container_registry_access import read_network_policy  # noqa: PLC0415 - used by publishing only
     from benchlock.artifacts.sources import Hub, SourceAccess  # noqa: PLC0415 - as above
 
     hub = Hub(os.environ.get("HF_ENDPOINT", "").rstrip("/") or Hub().endpoint, os.environ.get("HF_TOKEN") or None)
     network = read_network_policy()
-    longest = _read_setting(DOWNLOAD_TIME, parse_seconds, "30m")
+    longest = _parse_setting("download_time", parse_seconds)
     return SourceAccess(network if longest is None else replace(network, longest=longest), hub)
 
 
-def _read_setting(variable: str, parse: Callable[[str], T], example: str) -> T | None:
-    """Return the parsed value of an environment variable, ``None`` if it is not set."""
-    text = os.environ.get(variable)
-    if not text:
+def _parse_setting(key: str, parse: Callable[[str], T]) -> T | None:
+    """Return the parsed value of a setting, ``None`` if it is not set."""
+    value = read_setting(key)
+    if value is None:
         return None
     try:
-        return parse(text)
+        return parse(value.text)
     except InvalidInputError as error:
+        variable, example = KEYS[key].variable, KEYS[key].example
         raise InvalidInputError(
-            f"invalid {variable} {text[:100]!r}", where=variable, next_step=f"write {variable}={example}"
+            f"invalid {value.origin} {value.text[:100]!r}",
+            where=value.origin,
+            next_step=f"write {key} = {example}"
+            if value.origin != variable
+            else f"write {variable}={json.loads(example)}",
         ) from error
 
 
@@ -134,7 +139,7 @@ def open_registry(
     if not create:
         require_registry(home)
     first = is_new(home)
-    is_on_server = os.environ.get(DATABASE_VARIABLE) if first else (home / DATABASE_DECISION).exists()
+    is_on_server = read_setting("database") if first else (home / DATABASE_DECISION).exists()
     lock = DatabaseStoreLock(lambda: database) if is_on_server else None
     store = open_store(home, progress, text_of, is_new=first, beside=lock)
     database, is_created = open_database(home, now, create=create)
@@ -201,10 +206,10 @@ def folder_of(location: str, *, create: bool = False) -> Path:
 def open_uploads(registry: LocalRegistry) -> "Uploads":
     """Open the uploads to the registry's store; all processes of the registry share the protection of their blobs.
 
-    BENCHLOCK_UNNAMED_BYTES limits the unreferenced bytes of one caller, by default to half of the disk.
+    The setting ``unnamed_bytes`` limits the unreferenced bytes of one caller, by default to half of the disk.
 
     Raises:
-        InvalidInputError: BENCHLOCK_UNNAMED_BYTES or BENCHLOCK_DISK_RESERVE is not an amount of bytes.
+        InvalidInputError: The setting ``unnamed_bytes`` or ``disk_reserve`` is not an amount of bytes.
     """
     from benchlock.artifacts.uploads.resumable_uploads import UploadLimits, Uploads  # noqa: PLC0415 - used by services only
 
@@ -212,7 +217,7 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
         return find_referenced(digests, registry.store, registry.catalogue, registry.records.live_digests)
 
     reserve = open_reserve(registry)
-    unnamed = _read_setting(UNNAMED_BYTES, _parse_bytes, "8GiB")
+    unnamed = _parse_setting("unnamed_bytes", _parse_bytes)
     bounds = UploadLimits(unnamed=reserve.measure().size // 2 if unnamed is None else unnamed)
     holds = None if registry.database.dialect.name == "sqlite" else DatabaseHolds(registry.database)
     folder = uploads_folder(registry.home)
@@ -220,14 +225,14 @@ def open_uploads(registry: LocalRegistry) -> "Uploads":
 
 
 def open_reserve(registry: LocalRegistry) -> "DiskReserve":
-    """Return the reserve of the disk with the registry's blobs; BENCHLOCK_DISK_RESERVE sets its bytes.
+    """Return the reserve of the disk with the registry's blobs; the setting ``disk_reserve`` sets its bytes.
 
     Raises:
-        InvalidInputError: BENCHLOCK_DISK_RESERVE is not an amount of bytes.
+        InvalidInputError: The setting ``disk_reserve`` is not an amount of bytes.
     """
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve  # noqa: PLC0415 - as above
 
-    return DiskReserve(uploads_folder(registry.home), _read_setting(DISK_RESERVE, _parse_bytes, "8GiB"))
+    return DiskReserve(uploads_folder(registry.home), _parse_setting("disk_reserve", _parse_bytes))
 
 
 def _parse_bytes(text: str) -> int:

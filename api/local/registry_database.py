@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from benchlock.api.settings import read_setting
 from benchlock.artifacts.atomic_files import create_file, lock_file
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError, UnknownNameError
 from benchlock.migrations import prepare
@@ -109,7 +110,7 @@ def require_registry(home: Path) -> None:
 def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "tuple[Engine, bool]":
     """Open the database of the registry in ``home``.
 
-    A new registry uses the database that BENCHLOCK_DATABASE names, else a file in ``home``.
+    A new registry uses the database of the setting ``database``, else a file in ``home``.
 
     Args:
         home: The folder of the registry.
@@ -126,7 +127,8 @@ def open_database(home: Path, now: Callable[[], datetime], *, create: bool) -> "
         RefusedError: The database belongs to another registry.
         UnavailableError: The database cannot be used, or the decision cannot be written.
     """
-    address = os.environ.get(DATABASE_VARIABLE)
+    setting = read_setting("database") if is_new(home) else None
+    address = setting.text if setting else os.environ.get(DATABASE_VARIABLE)
     decision = read_database_decision(home)
     if decision is None and address:
         with lock_decisions(home):
@@ -185,21 +187,21 @@ def read_database_decision(home: Path) -> DatabaseDecision | None:
 
 
 def take_over_database(home: Path, owner: str) -> None:
-    """Make the database that BENCHLOCK_DATABASE names the database of a new registry in ``home``.
+    """Make the database of the setting ``database`` the database of a new registry in ``home``.
 
     Raises:
-        InvalidInputError: The variable is not set.
+        InvalidInputError: It is not set.
         RefusedError: The database is not of the registry with the id ``owner``.
         UnavailableError: The database cannot be used, or the decision cannot be written.
     """
-    address = os.environ.get(DATABASE_VARIABLE)
-    if not address:
+    setting = read_setting("database")
+    if setting is None:
         raise InvalidInputError(
             "the database of the registry was on a server; its current address is unknown",
             where=DATABASE_VARIABLE,
             next_step=f"restore its dump into an empty database with pg_restore, and set {DATABASE_VARIABLE}",
         )
-    database = open_server(address)
+    database = open_server(setting.text)
     try:
         if owner_of(database) != owner:
             raise RefusedError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
+from benchlock.api.settings import read_setting
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.local_store import LocalStore
@@ -37,7 +38,7 @@ class StoreDecision:
 def open_store(
     home: Path, progress: Progress, text_of: TextOf, *, is_new: bool, beside: StoreLock | None = None
 ) -> "FileStore":
-    """Open the store of the registry in ``home``; a new registry uses BENCHLOCK_STORE, if it is set.
+    """Open the store of the registry in ``home``; a new registry uses the setting ``store``, if it is set.
 
     Args:
         home: The folder of the registry.
@@ -51,7 +52,8 @@ def open_store(
         RefusedError: The repository belongs to another registry.
         UnavailableError: The repository cannot be reached, or the decision cannot be written.
     """
-    repository = os.environ.get(STORE_VARIABLE)
+    setting = read_setting("store") if is_new else None
+    repository = setting.text if setting else os.environ.get(STORE_VARIABLE)
     if is_new:
         remote = _open_new_repository(home, repository)
     else:
@@ -92,10 +94,10 @@ def read_store_decision(home: Path) -> StoreDecision | None:
 def take_over_store(home: Path, store: str, owner: str) -> None:
     """Let a new registry in ``home`` take over the repository ``store`` of the registry with the id ``owner``.
 
-    This is decided only if BENCHLOCK_STORE names that repository.
+    This is decided only if the setting ``store`` names that repository.
     """
-    repository = os.environ.get(STORE_VARIABLE)
-    if repository and read_store_decision(home) is None and _repository(repository) == _repository(store):
+    setting = read_setting("store")
+    if setting and read_store_decision(home) is None and _repository(setting.text) == _repository(store):
         write_decision(home / _DECISION, {"store": store, "owner": owner})
 
 

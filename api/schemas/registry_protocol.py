@@ -1,4 +1,4 @@
-"""The interface of a registry, embedded or remote, and the results of its operations."""
+"""The interface of a registry, embedded or remote, the results of its operations, and its default location."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -63,7 +63,7 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     job = commands.done("run", "--submit", files / "digits.lock")["job"]
     token = commands.done("token", "create", "worker", "--scope", "run")["token"]
     commands.done("backup", folder / "backup")
-    names = {"run": run, "job": job, "token": token if token.startswith("token/") else f"token/{token}"}
+    names = {"run": run, "job": job, "token": token["id"]}
     return Desk(commands, files, folder / "backup", names)
 
 

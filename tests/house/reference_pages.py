@@ -84,6 +84,16 @@ EXITS = {
     6: "a worker's token was rejected; a restart with the same token is of no use",
     130: "interrupted by Ctrl-C",
 }
+COMMON_NOTES = """\
+Each command accepts them before and after its name. Standard output has the result alone; progress, notices and errors
+go to standard error. [Exit codes](errors.md#exit-codes) tell outcomes apart. On a terminal, verdicts and errors are in
+color (`NO_COLOR`, `FORCE_COLOR` and `TERM=dumb` are honored), and long texts in tables are shortened to its width.
+Piped output is plain and complete.
+
+LOCK is a file or the id of a lock in the registry. As in git, the first characters of the id of a run, job, lock or
+token are enough if no other id begins with them: at least 4, with or without `run/`, `job/`, `token/` or `sha256:`.
+`run` and `rerun` use the lock exactly as it is: they never resolve versions again.
+"""
 TAGS = {
     "artifacts": "Artifacts", "locks": "Requests and locks", "blobs": "Blobs", "runs": "Runs", "jobs": "Jobs",
     "workers": "Workers", "access": "Access", "upkeep": "Maintenance", "health": "Health",
@@ -136,13 +146,12 @@ def split_help(command: click.Command) -> tuple[str, str]:
 def describe_command_line() -> str:
     """Return the page of all commands."""
     shared = [option for option in program.params if isinstance(option, click.Option)]
-    names = {name for option in shared for name in option.opts} | {"--help", "-h", "--json", "--format"}
+    names = {name for option in shared for name in option.opts}
     lines = [
         "# Commands", "",
         "Reference, generated from the code. `benchlock COMMAND --help` prints the same.", "",
         "## Options of every command", "", *_parameter_table(shared, program), "",
-        "LOCK is a file, or the id of a lock in the registry, which may be abbreviated. Standard output has the result",
-        "alone; progress and errors go to standard error. [Exit codes](errors.md#exit-codes) tell outcomes apart.",
+        COMMON_NOTES,
     ]  # fmt: skip
     last = ""
     for heading, name, command in find_commands():

@@ -1,5 +1,6 @@
 """The documentation site: it builds without a warning, loads nothing from elsewhere, and has what the code has."""
 
+import html
 import json
 import os
 import re
@@ -73,6 +74,22 @@ def test_no_style_loads_anything_from_elsewhere(site: Path) -> None:
     assert [
         one for style in styles for one in re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"']+)", style)
     ] == []
+
+
+def test_no_picture_loads_anything_from_elsewhere() -> None:
+    pictures = sorted((ROOT / "docs" / "assets").glob("*.svg"))
+    assert [path.name for path in pictures] == ["favicon.svg", "flow.svg", "terminal.svg"]
+    for path in pictures:
+        assert not re.search(r"url\(.?http|@import|href=.http|<script", path.read_text(encoding="utf-8")), path
+
+
+def test_the_recording_has_the_commands_of_the_readme() -> None:
+    """``make recording`` writes it anew."""
+    picture = (ROOT / "docs" / "assets" / "terminal.svg").read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]*>", "", picture)).replace("\N{NO-BREAK SPACE}", " ")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in re.findall(r"^\$ (benchlock .*?)(?:  .*)?$", readme, re.MULTILINE):
+        assert f"$ {command}" in text
 
 
 def test_no_page_needs_what_the_theme_loads_from_elsewhere(site: Path) -> None:

@@ -11,10 +11,10 @@ from benchlock.api.cli import output
 from benchlock.api.cli.artifact_commands import list_artifacts
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.queue_commands import explain, jobs, machines
-from benchlock.api.cli.run_json import run_document
 from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
 from benchlock.api.cli.server_commands import list_tokens
 from benchlock.api.cli.server_commands import log as log_command
+from benchlock.api.schemas.run_documents import run_document
 from benchlock.api.service_log import JsonLines
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
@@ -176,9 +176,9 @@ class Anything:
             list_artifacts,
             {
                 "opened": Anything(
-                    catalogue=Anything(list=lambda _: (Anything(published_at=NOON, reference=Anything()),))
+                    catalogue=Anything(list=lambda *_: (Anything(published_at=NOON, reference=Anything()),))
                 ),
-                "arguments": ("",),
+                "arguments": ("", None, "", ""),
             },
         ),
     ],

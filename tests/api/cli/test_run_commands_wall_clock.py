@@ -16,18 +16,24 @@ from tests.api.cli.test_run_tables import run as recorded_run
 
 
 def _invoke(monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> str:
-    def execute(*_words: object, clock: WallClock, **_options: object) -> Run:
-        with clock.part("predict"):
-            time.sleep(0.05)
-        clock.move("predict", "predict.start", 0.01)
-        return recorded_run()
+    class Runner:
+        def __init__(self, *_words: object) -> None:
+            pass
 
-    monkeypatch.setattr(run_commands, "execute_lock", execute)
+        def run(self, _lock: object, *, clock: WallClock, **_options: object) -> Run:
+            with clock.part("predict"):
+                time.sleep(0.05)
+            clock.move("predict", "predict.start", 0.01)
+            return recorded_run()
+
+    monkeypatch.setattr(run_commands, "LockRunner", Runner)
     monkeypatch.setattr(run_commands, "read_lock", lambda *_words: LOCK)
     monkeypatch.setattr(run_commands, "judge_claims", lambda *_words: ())
     monkeypatch.setattr(run_commands, "find_warnings", lambda *_words: ())
-    invocation: Any = SimpleNamespace(as_json=as_json)
-    result = CliRunner().invoke(run_commands.run, ["x.lock"], obj=invocation, catch_exceptions=False)
+    invocation: Any = SimpleNamespace(as_json=as_json, opened=None, progress=None)
+    result = CliRunner().invoke(
+        run_commands.run, ["x.lock"], obj=invocation, help_option_names=["-h", "--help"], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -1,5 +1,6 @@
 """Runs as a person reads them: nothing is left out that a figure needs, and nothing is too long for a line."""
 
+import csv
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -9,14 +10,9 @@ import pytest
 from click.testing import CliRunner
 from msgspec import structs
 
-from benchlock.api.cli.compare_command import (
-    all_equivalent,
-    comparison_document,
-    print_comparison,
-    warn_about_comparison,
-)
+from benchlock.api.cli import output
+from benchlock.api.cli.compare_command import all_equivalent, print_comparison, warn_about_comparison
 from benchlock.api.cli.run_history_commands import runs
-from benchlock.api.cli.run_json import claim_document, repetition_document, run_document
 from benchlock.api.cli.run_tables import (
     format_interval,
     print_claims,
@@ -24,6 +20,12 @@ from benchlock.api.cli.run_tables import (
     print_repetition,
     print_run,
     print_runs,
+)
+from benchlock.api.schemas.run_documents import (
+    claim_document,
+    comparison_document,
+    repetition_document,
+    run_document,
 )
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.evaluator.records.run_types import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
@@ -159,7 +161,9 @@ def test_a_damaged_run_is_listed_without_figures_and_the_command_fails(*, as_jso
     opened = SimpleNamespace(
         records=records, catalogue=SimpleNamespace(get_lock=lambda _: dump(LOCK), find_lock=lambda _: LOCK.id)
     )
-    result = CliRunner().invoke(runs, obj=SimpleNamespace(opened=opened, as_json=as_json))
+    # click keeps the first help option of a command for the later tests.
+    names = ["-h", "--help"]
+    result = CliRunner().invoke(runs, obj=SimpleNamespace(opened=opened, as_json=as_json), help_option_names=names)
     assert result.exit_code == 4
     assert f"error: {damaged.id}: {damaged.damage}" in result.stderr
     if as_json:
@@ -425,6 +429,17 @@ def test_a_comparison_stands_side_by_side(capsys: pytest.CaptureFixture[str]) ->
     assert json.dumps(document, allow_nan=False)
     assert (document["comparable"], document["interleaved"], len(document["runs"])) == (True, False, 2)
     assert [one["metric"] for one in document["findings"]] == ["top1", "latency_p50"]
+
+
+def test_a_comparison_is_one_table_in_csv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    other = variant({"model": {"name": "other"}, "request": {"model": {"name": "other", "version": "*"}}}).lock
+    monkeypatch.setattr(output.settings, "format", "csv")
+    print_comparison(compare_runs([(LOCK, run()), (other, recorded(END, lock=other.id))]))
+    rows = {row["metric"]: row for row in csv.DictReader(capsys.readouterr().out.splitlines())}
+    assert {"top1", "latency_p50"} <= set(rows)
+    assert (rows["top1"]["baseline"], rows["top1"]["compared"]) == ("digits 1.0.0", "other 1.0.0")
+    assert rows["top1"]["baseline value"] == rows["top1"]["compared value"]
+    assert rows["top1"]["answer"] == "undecided"
 
 
 def test_the_text_of_a_comparison_says_that_it_is_not_comparable(capsys: pytest.CaptureFixture[str]) -> None:

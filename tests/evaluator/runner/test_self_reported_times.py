@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from benchlock.api.cli.compare_command import comparison_document, print_comparison
-from benchlock.api.cli.run_json import claim_document, run_document
+from benchlock.api.cli.compare_command import print_comparison
 from benchlock.api.cli.run_tables import print_outcome, print_runs
+from benchlock.api.schemas.run_documents import claim_document, comparison_document, run_document
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.evidence_status import EvidenceStatus

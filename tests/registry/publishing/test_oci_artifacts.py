@@ -11,7 +11,7 @@ import pytest
 from jsonschema.validators import validator_for
 from sqlalchemy import Engine
 
-from benchlock.api.cli.publish_command import read_draft
+from benchlock.api.client.draft_publication import read_draft
 from benchlock.api.local.local_registry import now
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.file_trees import put_tree

@@ -1,4 +1,4 @@
-"""JSON documents of locks, and of runs with their metrics and claims."""
+"""JSON documents of locks, runs with their metrics and claims, comparisons and verdicts."""
 
 import math
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import (
     calls_of,
@@ -19,6 +20,7 @@ from benchlock.registry.manifests.metric_definitions import is_bracketed, is_qua
 
 if TYPE_CHECKING:
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
+    from benchlock.evaluator.workflows.compare import Comparison
     from benchlock.evaluator.workflows.repeat import Repetition
 
 
@@ -123,3 +125,21 @@ def lock_document(lock: Lock) -> dict[str, Any]:
     chosen = {str(kind): {"name": entry.name, "version": entry.version} for kind, entry in lock.artifacts().items()}
     platforms = [{"os": entry.os, "arch": entry.arch, "device": entry.device} for entry in lock.image.platforms]
     return {"lock": lock.id, **chosen, "platforms": platforms}
+
+
+def comparison_document(comparison: "Comparison") -> dict[str, Any]:
+    """Return the JSON document of a comparison: the report as over HTTP, and the runs."""
+    runs = [
+        run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
+    ]
+    return {**msgspec.to_builtins(comparison.report()), "runs": runs}
+
+
+def verdict_document(verdict: Verdict, again: Run, claim_verdicts: "tuple[ClaimVerdict, ...]") -> dict[str, Any]:
+    """Return the JSON document of a verdict: as over HTTP, with the outcome and the judged claims of the run."""
+    return {
+        **msgspec.to_builtins(verdict),
+        "outcome": None if again.end is None else again.end.outcome,
+        **validity_document(again),
+        "claims": [claim_document(claim_verdict) for claim_verdict in claim_verdicts],
+    }

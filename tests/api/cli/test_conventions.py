@@ -11,12 +11,15 @@ import pytest
 from benchlock.api.cli.main import run
 from benchlock.api.local.local_registry import open_registry
 from tests.support.api.commands import BENCHLOCK
+from tests.support.api.terminal import show_on_terminal
 from tests.support.registry.digits import model, written
 from tests.support.resolution.variants import variant
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "conventions.md"
 ROWS = re.findall(r"^\| .* \| `(test_\w+)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 ESCAPE = "\x1b"
+REFUSED = "from benchlock.api.cli.main import run; run(['publsh'])"
+"""A program that prints an error."""
 
 
 @pytest.fixture
@@ -174,3 +177,84 @@ def test_a_closed_pipe_is_no_traceback() -> None:
 def test_a_pipe_gets_no_colors() -> None:
     answer = subprocess.run([BENCHLOCK, "list"], capture_output=True, text=True, check=True)
     assert ESCAPE not in answer.stdout + answer.stderr
+
+
+def test_a_terminal_gets_colors_unless_no_color() -> None:
+    assert ESCAPE in show_on_terminal(REFUSED)
+    assert ESCAPE not in show_on_terminal(REFUSED, NO_COLOR="1")
+    assert ESCAPE not in show_on_terminal(REFUSED, TERM="dumb")
+
+
+def test_a_short_option_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("", "run ", "token create "):
+        assert call(capsys, f"{command}-h") == call(capsys, f"{command}--help")
+
+
+@pytest.mark.usefixtures("registry")
+def test_options_of_every_command_have_no_fixed_place(capsys: pytest.CaptureFixture[str]) -> None:
+    documents = [call(capsys, words)[0] for words in ("--json list", "list --json", "list --format json")]
+    assert json.loads(documents[0])["artifacts"]
+    assert documents == documents[:1] * 3
+
+
+def test_quiet_prints_results_and_errors_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = written(tmp_path / "model.json", model("a"))
+    out, err = call(capsys, f"--registry {tmp_path / 'new'} publish -q {manifest}")
+    assert (out.startswith("published model/a@1.0.0"), err) == (True, "")
+    assert call(capsys, f"--registry {tmp_path / 'new'} show -q model/none", code=2)[1].startswith("error: ")
+
+
+@pytest.mark.usefixtures("registry")
+def test_tables_are_also_for_other_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "list --format csv")[0].startswith("artifact,version,")
+    assert call(capsys, "list --format md")[0].startswith("| artifact | version |")
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_beginning_of_an_id_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [json.loads(call(capsys, f"--json token create {name} --scope run")[0])["token"]["id"] for name in ("a", "b")]
+    length = next(index for index, pair in enumerate(zip(*ids, strict=True)) if len(set(pair)) > 1)
+    common = ids[0][:length]
+    assert "ambiguous id" in call(capsys, f"token revoke {common}", code=2)[1]
+    call(capsys, f"token revoke {ids[0][: length + 1]}")
+    states = {one["id"]: one["state"] for one in json.loads(call(capsys, "--json token list")[0])["tokens"]}
+    assert states == {ids[0]: "revoked", ids[1]: "valid"}
+
+
+@pytest.mark.usefixtures("registry")
+def test_lists_have_filters_and_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    every = json.loads(call(capsys, "--json list")[0])["artifacts"]
+    models = json.loads(call(capsys, "--json list model --search onnx")[0])["artifacts"]
+    assert len(every) > len(models)
+    assert json.loads(call(capsys, "--json runs --outcome done --since 7d --limit 3")[0])["runs"] == []
+
+
+def test_precedence_of_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find(words: str = "list") -> str:
+        """The folder in which the registry is missing."""
+        return Path(call(capsys, words, code=2)[1].splitlines()[1].removeprefix("  where: ")).name
+
+    monkeypatch.delenv("BENCHLOCK_REGISTRY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "benchlock").mkdir()
+    (tmp_path / "benchlock" / "config.toml").write_text(f'registry = "user"\ntrusted_registries = ["{tmp_path}"]\n')
+    assert find() == "user"
+    (tmp_path / "benchlock.toml").write_text('registry = "project"\n')
+    assert find() == "project"
+    monkeypatch.setenv("BENCHLOCK_REGISTRY", "variable")
+    assert find() == "variable"
+    assert find("--registry option list") == "option"
+
+
+def test_completion_is_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    for shell in ("bash", "zsh", "fish"):
+        assert "benchlock" in call(capsys, f"completion {shell}")[0]
+    call(capsys, "completion bash --install")
+    assert [path.name for path in tmp_path.rglob("benchlock*") if path.is_file()]

@@ -18,16 +18,19 @@ from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import Importe
 Results = dict[Path, ImportedManifest | ImportFailure]
 
 MANIFEST = "manifest.yaml"
+REQUEST = "request"
 
 
 @click.command()
-@click.argument("kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework or image.")
 @click.argument(
-    "file",
-    metavar="[FILE]",
-    required=False,
+    "kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework, image or request."
+)
+@click.argument(
+    "files",
+    metavar="[FILE]...",
+    nargs=-1,
     type=click.Path(path_type=Path),
-    help="File or folder that the manifest describes.",
+    help="File or folder that the manifest describes; for a request, a model and a dataset: names or manifests.",
 )
 @click.option(
     "-o",
@@ -35,29 +38,48 @@ MANIFEST = "manifest.yaml"
     "out",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Output file; default: manifest.yaml beside FILE.",
+    help="Output file; default: manifest.yaml beside FILE, or request.yaml.",
 )
 @click.pass_obj
-def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
-    """Generate a commented manifest from a file.
+def init(invocation: Invocation, kind: str, files: tuple[Path, ...], out: Path | None) -> None:
+    """Generate a commented manifest from a file, or a request for a model and a dataset.
 
     Example: benchlock init model digits.onnx
     """
-    manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
-    target = _choose_target(source, out)
-    scaffold = scaffold_manifest(manifest_kind, source, target.parent)
+    if len(files) > (most := 2 if kind == REQUEST else 1):
+        raise InvalidInputError(
+            f"{len(files)} arguments after {kind}", where=str(files[most]), next_step=f"give at most {most}"
+        )
+    if kind == REQUEST:
+        target = _choose_target(None, out, f"{REQUEST}.yaml")
+        scaffold = _scaffold_request(invocation, files)
+        step = f"benchlock lock {target}"
+    else:
+        source = files[0].absolute() if files else None
+        target = _choose_target(source, out)
+        scaffold = scaffold_manifest(parse_kind(kind), source, target.parent)
+        step = f"benchlock publish --dry-run {target}"
     _write_new_manifest(target, scaffold.text)
     if invocation.as_json:
         findings = [finding.document() for finding in scaffold.findings]
         output.print_json({"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings})
     else:
-        _print_manifest_todos(target, scaffold)
+        _print_manifest_todos(target, scaffold, step)
 
 
-def _choose_target(source: Path | None, out: Path | None) -> Path:
+def _scaffold_request(invocation: Invocation, files: tuple[Path, ...]) -> ManifestScaffold:
+    """Generate a request for a model and a dataset; what is not given becomes a TODO line."""
+    from benchlock.api.client.evaluation_files import AnswerSource, FileCollector  # noqa: PLC0415 - publishing code; a manifest needs none
+
+    source = AnswerSource(ask=lambda _: {}, show=lambda *_: None)
+    model, dataset = (*map(str, files), None, None)[:2]
+    return FileCollector(lambda: invocation.opened, source).scaffold_request(model, dataset)
+
+
+def _choose_target(source: Path | None, out: Path | None, name: str = MANIFEST) -> Path:
     if out is not None:
-        return (out / MANIFEST if out.is_dir() else out).absolute()
-    return (Path.cwd() if source is None else source.parent) / MANIFEST
+        return (out / name if out.is_dir() else out).absolute()
+    return (Path.cwd() if source is None else source.parent) / name
 
 
 def _write_new_manifest(target: Path, text: str) -> None:
@@ -76,12 +98,12 @@ def _write_new_manifest(target: Path, text: str) -> None:
         ) from error
 
 
-def _print_manifest_todos(target: Path, scaffold: ManifestScaffold) -> None:
+def _print_manifest_todos(target: Path, scaffold: ManifestScaffold, step: str) -> None:
     output.echo(f"wrote {target}")
     for finding in scaffold.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{todo_lines(scaffold.todos)} to complete; then run benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(scaffold.todos)} to complete; then run {step}" if scaffold.todos else f"next: {step}")
 
 
 ENDINGS = (".yml", ".yaml")

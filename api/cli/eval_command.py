@@ -228,8 +228,8 @@ def _format_default(value: OpenValue) -> str:
 
 
 def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
-    """Ask for each value until it has an answer without problems."""
-    return {value.path: _ask_for(value) for value in values}
+    """Ask for the first value until it has an answer without problems; the next ones may depend on it."""
+    return {values[0].path: _ask_for(values[0])}
 
 
 def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value

@@ -117,7 +117,7 @@ class AnswerSource:
     """Where the answers to open values come from.
 
     Attributes:
-        ask: Returns answers by path, at least to the given values; raises if it has none.
+        ask: Returns answers by path, to one of the given values or more; raises if it has none.
         show: Gets what was inferred: a heading, and the findings.
         values: Given answers by path, such as ``model.task``.
         files: Further files of the model: its labels and its code, each with ``path``, ``role`` and ``source``.
@@ -357,9 +357,10 @@ class FileCollector:
     def _read_existing(self, kind: Literal["model", "dataset"], path: Path) -> EvaluatedArtifact:
         """Read an existing manifest, which is used as it is."""
         draft = read_manifest(path)
+        artifact = _evaluate_draft(draft, kind, None)
         self.answers.show(f"{kind}: {path} (exists, used as it is)", ())
         self._require_agreement(kind, path, draft.text)
-        return _evaluate_draft(draft, kind, None)
+        return artifact
 
     def _require_agreement(self, subject: Subject, path: Path, text: str) -> None:
         """Raise unless the given answers are those of an existing file, which is never overwritten."""

@@ -37,7 +37,7 @@ def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
         ("litert==2.3.0", "ai-edge-litert==2.3.0", True),
     ],
 )
-def test_without_a_pinned_version_any_release_may_be_chosen(spec: str, requirement: str, is_pinned: bool) -> None:  # noqa: FBT001 - a parameter
+def test_without_a_pinned_version_any_release_may_be_chosen(spec: str, requirement: str, is_pinned: bool) -> None:
     choice = choose_framework(spec, "cpu")
     assert (choice.requirement, choice.is_pinned) == (requirement, is_pinned)
 

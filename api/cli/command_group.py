@@ -15,6 +15,7 @@ from benchlock.api.cli.output import (
     VERBOSE,
     Bars,
     echo,
+    echo_lines,
     print_json,
     print_version,
     say,
@@ -277,7 +278,7 @@ def completion(invocation: Invocation, shell: str, *, install: bool) -> None:
         echo(f"wrote {path}")
         echo(step)
     else:
-        click.echo(script, nl=False)
+        echo_lines(script.rstrip())
 
 
 def _completion_file(shell: str) -> tuple[Path, str]:

@@ -2,15 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol
 from benchlock.registry.database.ids_and_timestamps import SHORTEST_PREFIX
 from benchlock.registry.lock.lockfile import Lock, load
-from benchlock.registry.requests import evaluation_request
-from benchlock.registry.requests.evaluation_request import Request, parse_request
+
+if TYPE_CHECKING:
+    from benchlock.registry.requests.evaluation_request import Request
 
 ID_PREFIX: Final = "sha256:"
 LOCK_ID_LINE: Final = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
@@ -43,8 +44,10 @@ def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -
         ) from error
 
 
-def read_request(path: Path, as_of: str) -> Request:
+def read_request(path: Path, as_of: str) -> "Request":
     """Read the request in a file, with ``as_of`` as its time if that is not empty."""
+    from benchlock.registry.requests import evaluation_request  # noqa: PLC0415 - YAML; most commands read no request
+
     text = read_text(path, next_step="give a request file")
     if LOCK_ID_LINE.search(text):
         raise InvalidInputError(
@@ -53,7 +56,7 @@ def read_request(path: Path, as_of: str) -> Request:
             next_step=f"benchlock run {path}, or give its request",
         )
     request = evaluation_request.read_request(text, str(path))
-    return parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
+    return evaluation_request.parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
 def default_lock_path(path: Path, request: Request) -> Path:

@@ -273,8 +273,8 @@ def test_where_only_a_yanked_version_fits_the_conflict_says_so(desk: Desk) -> No
 
 def test_the_first_digits_of_an_id_will_do(desk: Desk) -> None:
     lock = desk.lock().document["lock"]
-    assert desk.call("diff", lock[: len("sha256:") + 8], desk.path).document == {"changes": []}
-    assert desk.refused(2, "diff", lock[: len("sha256:") + 7], desk.path)["code"] == "invalid-input"
+    assert desk.call("diff", lock[: len("sha256:") + 4], desk.path).document == {"changes": []}
+    assert desk.refused(2, "diff", lock[: len("sha256:") + 3], desk.path)["code"] == "invalid-input"
     assert desk.refused(2, "diff", f"{lock[:-1]}x", desk.path)["code"] == "invalid-input"
     other = "0" if lock[14] != "0" else "1"
     assert desk.refused(2, "diff", lock[:14] + other, desk.path)["code"] == "unknown-name"

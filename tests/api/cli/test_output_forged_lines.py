@@ -176,9 +176,9 @@ class Anything:
             list_artifacts,
             {
                 "opened": Anything(
-                    catalogue=Anything(list=lambda _: (Anything(published_at=NOON, reference=Anything()),))
+                    catalogue=Anything(list=lambda *_: (Anything(published_at=NOON, reference=Anything()),))
                 ),
-                "arguments": ("",),
+                "arguments": ("", None, "", ""),
             },
         ),
     ],

@@ -2,9 +2,7 @@
 
 import base64
 import json
-import os
 import shutil
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.user_output import SILENT
 from tests.support.api.commands import Commands
+from tests.support.api.terminal import show_on_terminal
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, request, written
 from tests.support.resolution.locked import flip
@@ -205,18 +204,16 @@ def test_the_password_of_docker_login_is_used(tmp_path: Path) -> None:
 
 
 def test_what_is_sent_and_fetched_is_shown(store: str, tmp_path: Path) -> None:
-    """On a terminal, which script(1) gives."""
-    commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": store})
-    environment = commands.environment() | {
-        "TERM": "xterm",
-        "COLUMNS": "200",
-        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-    }
+    """On a terminal, with bars that appear at once."""
     shown = ""
     for words in (["publish", *map(str, tiny.author(tmp_path / "manifests"))], ["gc", "--local"], ["verify"]):
-        line = " ".join(commands.command(*words))
-        shown += subprocess.run(
-            ["script", "-qec", line, "/dev/null"], env=environment, capture_output=True, text=True, check=True
-        ).stdout
+        script = f"""
+from benchlock.api.cli.command_group import Invocation
+from benchlock.api.cli.main import run
+from benchlock.api.cli.output import Bars
+Invocation.progress = Bars(delay=0)
+raise SystemExit(run({["--registry", str(tmp_path / "registry"), *words]}))
+"""
+        shown += show_on_terminal(script, 200, BENCHLOCK_STORE=store)
     assert "storing digits.onnx" in shown
     assert f"fetching {GRAPH_DIGEST[:19]}" in shown

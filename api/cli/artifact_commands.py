@@ -1,36 +1,43 @@
 """Commands for published artifacts: list, show, get and yank."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_id
+from benchlock.api.cli.run_options import ID_PREFIX, RUN_PREFIX, complete_run_target
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
-from benchlock.registry.artifact_names import parse_kind, parse_reference, parse_target
-from benchlock.registry.catalogue.catalogue_protocol import Entry
+from benchlock.registry.artifact_names import parse_kind, parse_name, parse_reference, parse_target
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Entry
 from benchlock.registry.manifests import plain
+from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.manifests.model_card import card_path, read_card
 from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.versions.version_ranges import Constraint
 
 TARGET = click.argument(
-    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_id, help="Artifact or run."
+    "target", metavar="KIND/NAME[@CONSTRAINT]|RUN", callback=complete_run_target, help="Artifact or run."
 )
 
 
 @click.command("list")
 @click.argument("kind", metavar="[KIND]", default="", help="Only this kind: model, framework, dataset or image.")
+@click.option("--task", type=click.Choice(get_args(Task)), default=None, help="Only models for this task.")
+@click.option(
+    "--framework", metavar="NAME", default="", help="Only models that need this framework, and images that provide it."
+)
+@click.option("--search", metavar="TEXT", default="", help="Only artifacts with this text in name or description.")
 @click.pass_obj
-def list_artifacts(invocation: Invocation, kind: str) -> None:
+def list_artifacts(invocation: Invocation, kind: str, task: Task | None, framework: str, search: str) -> None:
     """List published artifacts.
 
-    Example: benchlock list model
+    Example: benchlock list model --task image-classification
     """
-    entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None)
+    content = ContentFilter(task, parse_name(framework) if framework else None, search or None)
+    entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None, content)
     if invocation.as_json:
         output.print_json({"artifacts": [entry_document(entry) for entry in entries]})
         return

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
-from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_id, read_lock
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, read_lock
 from benchlock.api.schemas.artifact_schemas import PublishedVersion
 from benchlock.api.schemas.maintenance_schemas import ImportReport, SkippedArtifact
 from benchlock.artifacts.bundles.bundle_reader import open_bundle
@@ -24,7 +24,7 @@ def bundle() -> None:
 
 
 @bundle.command()
-@click.argument("target", metavar="LOCK|RUN", callback=complete_run_id, help="Lockfile, lock id or run id.")
+@click.argument("target", metavar="LOCK|RUN", callback=complete_run_target, help="Lockfile, lock id or run id.")
 @click.option(
     "-o",
     "--output",

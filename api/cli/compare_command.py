@@ -19,7 +19,7 @@ from benchlock.api.cli.run_options import (
     ALLOW_CODE,
     ISOLATION,
     RUN_PREFIX,
-    complete_run_ids,
+    complete_run_target,
     parse_isolation,
     parse_shares,
     read_lock,
@@ -164,7 +164,7 @@ class _CompareOptions:
     metavar="RUN RUN...|LOCK LOCK...",
     nargs=-1,
     required=True,
-    callback=complete_run_ids,
+    callback=complete_run_target,
     help="Two or more runs or locks.",
 )
 @click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")

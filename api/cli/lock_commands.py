@@ -11,7 +11,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import read_text, say, say_lines
 from benchlock.api.cli.run_json import lock_document
-from benchlock.api.cli.run_options import ID_PREFIX, read_lock
+from benchlock.api.cli.run_options import ID_PREFIX, complete_lock_id, read_lock
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
@@ -203,7 +203,7 @@ def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[
 
 def read_question(invocation: Invocation, text: str) -> Lock | Request:
     """Load the lock that ``text`` names, or the request in the file of that name."""
-    if not text.startswith(ID_PREFIX):
+    if not complete_lock_id(text).startswith(ID_PREFIX):
         content = read_text(Path(text), next_step="give a lockfile, a lock id or a request file")
         if _YAML_KEY.search(content) and not _LOCK_ID.search(content):
             return read_request(Path(text), "")

@@ -10,7 +10,7 @@ import click
 from benchlock.api.build_info import this_build
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_ids, read_lock
+from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, read_lock
 from benchlock.api.error_codes import EXIT_INTEGRITY, EXIT_REFUSED
 from benchlock.api.local.backups import BackupReport, back_up
 from benchlock.api.local.backups import restore as restored
@@ -206,7 +206,7 @@ _NO_ENGINE = "none (start Docker, or set DOCKER_HOST): `run` uses processes, `wo
     "targets",
     metavar="[TARGET]...",
     nargs=-1,
-    callback=complete_run_ids,
+    callback=complete_run_target,
     help="KIND/NAME[@CONSTRAINT], run id or lock; default: everything.",
 )
 @click.option("--remote", is_flag=True, help="Read blobs from the OCI repository instead of local copies.")

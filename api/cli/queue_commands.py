@@ -9,6 +9,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import append_commands, say
+from benchlock.api.cli.run_options import Candidates, complete_id, describe_model, describe_moment
 from benchlock.api.client.worker_setup import (
     WorkerPermissions,
     build_agent,
@@ -20,15 +21,24 @@ from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.queue_types import Job, JobId, JobState, Machine, MachineId, Queue, parse_job_id
+from benchlock.evaluator.queue.queue_types import Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
-from benchlock.registry.database.ids_and_timestamps import is_id
 from benchlock.registry.requests.evaluation_request import Request
 
 _SKEW_SHOWN = 5.0
 """Minimum difference of clocks in seconds that a table shows."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
-JOB = click.argument("job", metavar="JOB", help="Job id, as listed by `jobs`.")
+
+
+def _find_jobs(invocation: Invocation, prefix: str, limit: int) -> Candidates:
+    return [
+        (job.id, f"{describe_moment(job.submitted_at)}, {job.state}, {describe_model(invocation, job.lock)}")
+        for job in open_queue(invocation).jobs(prefix=prefix, limit=limit)
+    ]
+
+
+complete_job_id = complete_id("job", _find_jobs)
+JOB = click.argument("job", metavar="JOB", callback=complete_job_id, help="Job id, as listed by `jobs`.")
 
 
 @click.command()
@@ -68,7 +78,9 @@ def _say_step(text: str) -> None:
 
 
 @click.command()
-@click.argument("job", metavar="[JOB]", default="", help="Job id; default: list the newest jobs.")
+@click.argument(
+    "job", metavar="[JOB]", default="", callback=complete_job_id, help="Job id; default: list the newest jobs."
+)
 @click.option("--state", type=click.Choice(STATES), default=None, help="Only jobs in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of jobs.")
 @click.pass_obj
@@ -78,7 +90,7 @@ def jobs(invocation: Invocation, job: str, state: JobState | None, limit: int) -
     Example: benchlock jobs --state queued
     """
     queue = open_queue(invocation)
-    job_list = [queue.job(parse_job_argument(job))] if job else queue.jobs(state=state, limit=limit)
+    job_list = [queue.job(parse_job_id(job))] if job else queue.jobs(state=state, limit=limit)
     if invocation.as_json:
         output.print_json(job_list[0] if job else {"jobs": job_list})
         return
@@ -99,7 +111,7 @@ def cancel(invocation: Invocation, job: str) -> None:
 
     Example: benchlock cancel job/01kam1v3mz4w0q3d5g7h9j2k4m
     """
-    result = open_queue(invocation).cancel(parse_job_argument(job))
+    result = open_queue(invocation).cancel(parse_job_id(job))
     if invocation.as_json:
         output.print_json(result)
     else:
@@ -117,7 +129,7 @@ def explain(invocation: Invocation, job: str) -> None:
 
     Example: benchlock explain job/01kam1v3mz4w0q3d5g7h9j2k4m
     """
-    explanation = open_queue(invocation).explain(parse_job_argument(job))
+    explanation = open_queue(invocation).explain(parse_job_id(job))
     if invocation.as_json:
         output.print_json(explanation)
         return
@@ -175,15 +187,6 @@ def submit(invocation: Invocation, target: str, isolation: Isolation | None, *, 
 def open_queue(invocation: Invocation) -> Queue:
     """Open the queue of the command's registry."""
     return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)
-
-
-def parse_job_argument(text: str) -> JobId:
-    """Parse the id of a job, with or without ``job/``.
-
-    Raises:
-        InvalidInputError: It is not the id of a job.
-    """
-    return parse_job_id(f"job/{text}" if is_id(text) else text)
 
 
 def machine_document(machine: Machine) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from benchlock.api.cli.run_options import (
     ISOLATION,
     RUN_PREFIX,
     complete_run_id,
+    complete_run_target,
     parse_isolation,
     parse_shares,
     read_lock,
@@ -159,7 +160,7 @@ def _warn_of_reported(run: Run, widths: dict[str, float], limit: int) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="RUN|LOCK", callback=complete_run_id, help="Run id, lockfile or lock id.")
+@click.argument("target", metavar="RUN|LOCK", callback=complete_run_target, help="Run id, lockfile or lock id.")
 @click.option(
     "--against",
     metavar="RUN",

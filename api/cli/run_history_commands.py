@@ -1,6 +1,6 @@
 """Commands for recorded runs: runs, hide, and show of a run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -14,7 +14,15 @@ from benchlock.api.error_codes import EXIT_INTEGRITY
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.run_types import DamagedRun, Run, parse_run_id
+from benchlock.evaluator.records.run_types import (
+    DamagedRun,
+    Outcome,
+    Run,
+    RunFilter,
+    VersionSelector,
+    parse_run_id,
+    parse_since,
+)
 from benchlock.registry.lock.lockfile import Lock
 
 if TYPE_CHECKING:
@@ -24,17 +32,29 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--lock", metavar="LOCK", default="", help="Only runs of this lock.")
+@click.option("--model", metavar="NAME[@CONSTRAINT]", default="", help="Only runs of this model.")
+@click.option("--dataset", metavar="NAME[@CONSTRAINT]", default="", help="Only runs on this dataset.")
+@click.option("--outcome", type=click.Choice(get_args(Outcome)), default=None, help="Only runs with this outcome.")
+@click.option("--since", metavar="TIME", default="", help="Only runs since a date such as 2026-11-01, or within 7d.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
 @click.pass_obj
-def runs(invocation: Invocation, lock: str, limit: int) -> None:
+def runs(
+    invocation: Invocation, lock: str, model: str, dataset: str, outcome: Outcome | None, since: str, limit: int
+) -> None:
     """List runs, newest first.
 
-    A run whose record is damaged is listed without metrics, and the command exits with 4.
+    A run whose record is damaged is listed without metrics, and the command exits with 4. Dates are in UTC.
 
-    Example: benchlock runs --limit 5
+    Example: benchlock runs --model digits@^1.0 --since 7d
     """
-    lock_id = read_lock(invocation, lock).id if lock else None
-    entries = invocation.opened.records.list_entries(lock=lock_id, limit=limit)
+    chosen = RunFilter(
+        model=VersionSelector.parse(model) if model else None,
+        dataset=VersionSelector.parse(dataset) if dataset else None,
+        outcome=outcome,
+        since=parse_since(since, invocation.opened.now()) if since else None,
+        lock=read_lock(invocation, lock).id if lock else None,
+    )
+    entries = invocation.opened.records.list_entries(chosen=chosen, limit=limit)
     intact_runs = [entry for entry in entries if isinstance(entry, Run)]
     damaged = [entry for entry in entries if isinstance(entry, DamagedRun)]
     locks = {id_: _known_lock(invocation, id_) for id_ in {run.start.lock for run in intact_runs}}

@@ -7,6 +7,7 @@ import click
 from benchlock.api import service_log
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
+from benchlock.api.cli.run_options import Candidates, complete_id, describe_moment
 from benchlock.api.client.remote_registry import RemoteRegistry
 from benchlock.api.client.token_admin import Access, EmbeddedAccess, RemoteAccess
 from benchlock.api.local.local_registry import now, open_registry, open_tokens
@@ -70,7 +71,16 @@ def open_access(invocation: Invocation) -> Access:
     return RemoteAccess(invocation.opened.client)
 
 
-_TIME = "%Y-%m-%d %H:%M"
+def _find_tokens(invocation: Invocation, prefix: str, limit: int) -> Candidates:
+    return [
+        (token.id, f"{describe_moment(token.created_at)}, {token.name}, {token.state}")
+        for token in open_access(invocation).tokens(prefix, limit)
+    ]
+
+
+TOKEN = click.argument(
+    "token", metavar="ID", callback=complete_id("token", _find_tokens), help="Token id, as listed by `token list`."
+)
 
 
 @click.group(no_args_is_help=False)
@@ -109,7 +119,7 @@ def create(invocation: Invocation, name: str, scopes: tuple[str, ...], expires: 
 
 
 @token.command()
-@click.argument("token", metavar="ID", help="token/…, as `token list` lists it.")
+@TOKEN
 @click.option(
     "--expires",
     metavar="TIME",
@@ -146,14 +156,14 @@ def list_tokens(invocation: Invocation) -> None:
         output.print_json({"tokens": [token_document(token) for token in tokens]})
         return
     rows = [
-        (token.id, token.name, " ".join(token.scopes), token.expires_at.strftime(_TIME), token.state)
+        (token.id, token.name, " ".join(token.scopes), describe_moment(token.expires_at), token.state)
         for token in tokens
     ]
     output.print_table(("token", "name", "scopes", "expires", ""), rows)
 
 
 @token.command()
-@click.argument("token", metavar="ID", help="Token id, as listed by `token list`.")
+@TOKEN
 @click.pass_obj
 def revoke(invocation: Invocation, token: str) -> None:
     """Revoke a token.
@@ -171,7 +181,13 @@ def revoke(invocation: Invocation, token: str) -> None:
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of entries.")
 @click.option("--before", metavar="ENTRY", default=None, help="Only entries before this entry id.")
-@click.option("--actor", metavar="ACTOR", default=None, help="Only entries of this token, or of `embedded`.")
+@click.option(
+    "--actor",
+    metavar="ACTOR",
+    default=None,
+    callback=complete_id("token", _find_tokens, only=False),
+    help="Only entries of this token, or of `embedded`.",
+)
 @click.pass_obj
 def log(invocation: Invocation, limit: int, before: str | None, actor: str | None) -> None:
     """Show the audit log, newest first.
@@ -204,7 +220,7 @@ def _show_secret(invocation: Invocation, new: NewToken) -> None:
         output.print_json({"token": token_document(token), "secret": new.secret})
         return
     output.say(
-        f"{token.id} ({token.name}): scopes {' '.join(token.scopes)}, expires {token.expires_at.strftime(_TIME)} UTC"
+        f"{token.id} ({token.name}): scopes {' '.join(token.scopes)}, expires {describe_moment(token.expires_at)} UTC"
     )
     output.say("the secret is not shown again: set BENCHLOCK_TOKEN, or save it to the file in BENCHLOCK_TOKEN_FILE")
     output.echo(new.secret)

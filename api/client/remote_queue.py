@@ -75,12 +75,15 @@ class RemoteQueue:
         """Fetch a job."""
         return self._request("GET", f"jobs/{_tail(job)}", Job)
 
-    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+    def jobs(
+        self, *, state: JobState | None = None, prefix: str = "", before: JobId | None = None, limit: int = 100
+    ) -> Sequence[Job]:
         """Fetch jobs of as many pages as ``limit`` needs."""
         jobs: list[Job] = []
         cursor = "" if before is None else encode_cursor((before,))
         while len(jobs) < limit:
-            page = self._request("GET", _page("jobs", limit - len(jobs), cursor, state=state or ""), wire.JobPage)
+            path = _page("jobs", limit - len(jobs), cursor, state=state or "", prefix=prefix)
+            page = self._request("GET", path, wire.JobPage)
             jobs += page.jobs
             if isinstance(page.next, UnsetType):
                 break

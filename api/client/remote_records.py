@@ -32,9 +32,27 @@ from benchlock.api.schemas.run_schemas import (
 )
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
-from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, RunId, RunStart, fit_end
+from benchlock.evaluator.records.run_types import (
+    ALL_RUNS,
+    DamagedRun,
+    Outcome,
+    Run,
+    RunEnd,
+    RunFilter,
+    RunId,
+    RunStart,
+    fit_end,
+)
 from benchlock.registry.artifact_names import Kind, Name, Reference
-from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
+from benchlock.registry.catalogue.catalogue_protocol import (
+    ANY_CONTENT,
+    ContentFilter,
+    Entry,
+    Provenance,
+    PublishResult,
+    version_taken_error,
+)
+from benchlock.registry.database.ids_and_timestamps import format_time
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Manifest, manifest_digest, parse_published
 from benchlock.registry.manifests.manifest_content import content, reference_of
@@ -116,9 +134,10 @@ class RemoteCatalogue:
         version = _LATEST if constraint is None else quote(str(constraint), safe="")
         return decode_version_entry(self._client.get(f"artifacts/{kind}/{quote(name)}@{version}", VersionDocument))
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
-        """Fetch the versions of all names."""
-        return tuple(self._pages(kind=kind))
+    def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
+        """Fetch the versions of all names whose manifests match ``content``."""
+        wanted = {"task": content.task, "framework": content.framework, "search": content.search}
+        return tuple(self._pages(kind=kind, **wanted))
 
     def yank(self, reference: Reference, reason: str) -> bool:
         """Yank a version; return whether this changed it."""
@@ -224,7 +243,7 @@ class RemoteRuns:
         Raises:
             IntegrityError: The record of one of them is damaged.
         """
-        entries = self.list_entries(lock=lock, outcome=outcome, limit=limit)
+        entries = self.list_entries(chosen=RunFilter(lock=lock, outcome=outcome), limit=limit)
         damaged_run = next((entry for entry in entries if isinstance(entry, DamagedRun)), None)
         if damaged_run is not None:
             raise IntegrityError(damaged_run.damage, where=damaged_run.id, next_step="restore the registry's backup")
@@ -233,8 +252,7 @@ class RemoteRuns:
     def list_entries(
         self,
         *,
-        lock: Digest | None = None,
-        outcome: Outcome | None = None,
+        chosen: RunFilter = ALL_RUNS,
         before: RunId | None = None,
         limit: int = 100,
         examine: bool = True,  # noqa: ARG002 - a server always examines runs
@@ -242,9 +260,17 @@ class RemoteRuns:
         """Fetch runs and damaged runs of as many pages as ``limit`` needs."""
         entries: list[Run | DamagedRun] = []
         cursor = None if before is None else encode_cursor((before,))
+        query = {
+            "lock": chosen.lock,
+            "outcome": chosen.outcome,
+            "model": None if chosen.model is None else str(chosen.model),
+            "dataset": None if chosen.dataset is None else str(chosen.dataset),
+            "since": None if chosen.since is None else format_time(chosen.since),
+            "prefix": chosen.prefix,
+        }
         while len(entries) < limit:
             page_size = min(limit - len(entries), RUN_PAGE)
-            page = self._client.get("runs", RunPage, lock=lock, outcome=outcome, limit=page_size, cursor=cursor)
+            page = self._client.get("runs", RunPage, limit=page_size, cursor=cursor, **query)
             entries += sorted((*page.runs, *page.damaged), key=lambda entry: entry.id, reverse=True)
             if isinstance(page.next, msgspec.UnsetType):
                 break

@@ -20,8 +20,13 @@ class Access(Protocol):
     def create(self, name: str, scopes: Scopes, expires: str) -> wire.NewToken:
         """Create a token with a lifetime such as ``30d``; only this result has its secret."""
 
-    def tokens(self) -> tuple[wire.TokenDocument, ...]:
-        """List all tokens, oldest first."""
+    def tokens(self, prefix: str | None = None, limit: int | None = None) -> tuple[wire.TokenDocument, ...]:
+        """List tokens, oldest first.
+
+        Args:
+            prefix: Only tokens whose ids begin with this, with ``token/``.
+            limit: The maximum number of tokens; None for all.
+        """
 
     def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
         """Give a token a new secret; the current one stays valid for the period ``grace``.
@@ -59,10 +64,10 @@ class EmbeddedAccess:
         new_token, secret = self._tokens.create(name, scopes, parse_lifetime(expires))
         return wire.NewToken(token=wire.encode_token(new_token, now()), secret=secret.text)
 
-    def tokens(self) -> tuple[wire.TokenDocument, ...]:
+    def tokens(self, prefix: str | None = None, limit: int | None = None) -> tuple[wire.TokenDocument, ...]:
         """List the tokens, with their states as of now."""
         at = now()
-        return tuple(wire.encode_token(token, at) for token in self._tokens.list())
+        return tuple(wire.encode_token(token, at) for token in self._tokens.list(prefix=prefix, limit=limit))
 
     def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:
         """Give a token a new secret."""
@@ -93,14 +98,17 @@ class RemoteAccess:
         body = wire.TokenRequest(name=name, scopes=tuple(sorted(scopes.texts)), expires=expires)
         return self._client.send("POST", "tokens", body, wire.NewToken, again=False)
 
-    def tokens(self) -> tuple[wire.TokenDocument, ...]:
-        """List the tokens of all pages."""
+    def tokens(self, prefix: str | None = None, limit: int | None = None) -> tuple[wire.TokenDocument, ...]:
+        """List the tokens of as many pages as ``limit`` needs."""
         tokens: list[wire.TokenDocument] = []
-        page = self._client.get("tokens", wire.TokenPage, limit=_PAGE)
-        tokens += page.tokens
-        while isinstance(page.next, str):
-            page = self._client.get("tokens", wire.TokenPage, limit=_PAGE, cursor=page.next)
+        cursor: str | None = None
+        while limit is None or len(tokens) < limit:
+            page_size = _PAGE if limit is None else min(limit - len(tokens), _PAGE)
+            page = self._client.get("tokens", wire.TokenPage, limit=page_size, cursor=cursor, prefix=prefix)
             tokens += page.tokens
+            if not isinstance(page.next, str):
+                break
+            cursor = page.next
         return tuple(tokens)
 
     def rotate(self, token: TokenId, expires: str, grace: str) -> wire.NewToken:

@@ -16,8 +16,10 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import decode_untyped
 from benchlock.artifacts.size_limits import PAGE
 from benchlock.artifacts.uploads.upload_file import TooLargeError
+from benchlock.registry.database.ids_and_timestamps import DIGITS, SHORTEST_PREFIX
 
 T = TypeVar("T")
+PREFIX_PATTERN: Final = rf"^([a-z]+/)?[0-9a-hjkmnp-tv-z]{{{SHORTEST_PREFIX},{DIGITS}}}$"
 Injected: TypeAlias = NamedDependency[SkipValidation[T]]
 """A parameter of a handler that the application provides under the parameter's name."""
 _JSON: Final = "application/json"
@@ -132,6 +134,23 @@ Limit = Annotated[
         examples=[encode_example(100)],
     ),
 ]
+
+
+Prefix = Annotated[
+    str | None,
+    Parameter(
+        description="Only ids that begin with these characters, with or without the part up to `/`.",
+        required=False,
+        pattern=PREFIX_PATTERN,
+        max_length=32,
+        examples=[encode_example("01kam1v3")],
+    ),
+]
+
+
+def complete_prefix(kind: str, prefix: str | None) -> str:
+    """Return the first characters of ids of a kind, such as ``run/``; without ``prefix``, those of every id."""
+    return kind + (prefix or "").removeprefix(kind)
 
 
 def bound_page_size(limit: int | None, settings: Settings) -> int:

@@ -281,11 +281,14 @@ class Queue(Protocol):
             UnknownNameError: There is no job with that id.
         """
 
-    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+    def jobs(
+        self, *, state: JobState | None = None, prefix: str = "", before: JobId | None = None, limit: int = 100
+    ) -> Sequence[Job]:
         """List the newest jobs, newest first.
 
         Args:
             state: Only jobs in this state.
+            prefix: Only jobs whose ids begin with this; then they are sorted by id.
             before: Only jobs that are older than this one.
             limit: The maximum number of jobs.
         """

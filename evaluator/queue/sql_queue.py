@@ -64,6 +64,7 @@ from benchlock.evaluator.records.run_store import load_run, record_start, runs_o
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, clean_message, replace_nul
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
 
@@ -104,13 +105,18 @@ class SqlQueue:
         with read_transaction(self._database) as connection:
             return load_job(connection, job, self._clock.now(connection))
 
-    def jobs(self, *, state: JobState | None = None, before: JobId | None = None, limit: int = 100) -> Sequence[Job]:
+    def jobs(
+        self, *, state: JobState | None = None, prefix: str = "", before: JobId | None = None, limit: int = 100
+    ) -> Sequence[Job]:
         """List the newest jobs, newest first."""
         self.settle()
-        query = select_jobs().order_by(jobs.c.seq.desc()).limit(limit)
+        query = select_jobs().order_by(jobs.c.id.desc() if prefix else jobs.c.seq.desc()).limit(limit)
         if state is not None:
             query = query.where(jobs.c.state == state)
-        if before is not None:
+        if prefix:
+            query = query.where(begins_with(jobs.c.id, prefix))
+            query = query if before is None else query.where(jobs.c.id < before)
+        elif before is not None:
             newer = jobs.alias()
             query = query.where(jobs.c.seq < select(newer.c.seq).where(newer.c.id == before).scalar_subquery())
         with read_transaction(self._database) as connection:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
-from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, select
+from sqlalchemy import Column, Connection, Engine, Row, Select, Table, delete, func, insert, select
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, Digest
@@ -13,16 +13,19 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Unknow
 from benchlock.evaluator.records.replayed_runs import refuse_replay
 from benchlock.evaluator.records.run_document import encode_run, summarize
 from benchlock.evaluator.records.run_types import (
+    ALL_RUNS,
     DamagedRun,
     Outcome,
     Run,
     RunEnd,
     RunEndedError,
+    RunFilter,
     RunId,
     RunStart,
     check_end,
     check_start,
     clean_message,
+    new_run_id,
 )
 from benchlock.evaluator.records.runs_schema import (
     HIDDEN_RUNS,
@@ -41,6 +44,7 @@ from benchlock.evaluator.records.runs_schema import (
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.auth.audit_log import now, record_action
 from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import (
     RESTORE,
     DamagedDatabaseError,
@@ -50,6 +54,7 @@ from benchlock.registry.database.engine import (
 )
 from benchlock.registry.database.record_chain import check_records, digest_record, find_positions, insert_record
 from benchlock.registry.database.registry_schema import locks
+from benchlock.registry.versions.semantic_version import parse_version
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
 _AT_ONCE: Final = 8
@@ -150,14 +155,12 @@ class Records:
         before: RunId | None = None,
         limit: int = 100,
     ) -> tuple[Run, ...]:
-        """Return summaries of the newest runs that are not hidden, newest first.
-
-        The arguments are those of ``list_entries``.
+        """Return summaries of the newest runs that are not hidden, newest first, as ``list_entries`` does.
 
         Raises:
             DamagedDatabaseError: The record of one of them is damaged.
         """
-        entries = self.list_entries(lock=lock, outcome=outcome, before=before, limit=limit)
+        entries = self.list_entries(chosen=RunFilter(lock=lock, outcome=outcome), before=before, limit=limit)
         damaged_run = next((entry for entry in entries if isinstance(entry, DamagedRun)), None)
         if damaged_run is not None:
             raise DamagedDatabaseError(damaged_run.damage, where=damaged_run.id, next_step=RESTORE)
@@ -166,8 +169,7 @@ class Records:
     def list_entries(
         self,
         *,
-        lock: Digest | None = None,
-        outcome: Outcome | None = None,
+        chosen: RunFilter = ALL_RUNS,
         before: RunId | None = None,
         limit: int = 100,
         examine: bool = True,
@@ -177,22 +179,13 @@ class Records:
         ``run_document.summarize`` decides what a summary has.
 
         Args:
-            lock: Only runs of this lock.
-            outcome: Only runs with this outcome.
+            chosen: Only runs that meet this filter.
             before: Only runs older than this one.
             limit: The maximum number of runs.
             examine: Whether to compare the runs with their evidence, so that their metrics may be used.
         """
-        query = select(runs.c.id).where(runs.c.id.not_in(HIDDEN_RUNS)).limit(limit)
-        if lock is not None:
-            query = query.where(runs.c.lock == lock)
-        if before is not None:
-            query = query.where(runs.c.id < before)
-        if outcome is not None:
-            query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == outcome)
-        query = query.order_by((runs.c.id if outcome is None or lock is not None else run_ends.c.run).desc())
         with read_transaction(self._engine) as connection:
-            ids = connection.execute(query).scalars().all()
+            ids = connection.execute(_select_ids(connection, chosen, before).limit(limit)).scalars().all()
         entries: dict[str, Run | DamagedRun] = {}
         loaded = self._load_parts(ids, entries)
         for run in self._examine(loaded) if examine else loaded:
@@ -245,6 +238,40 @@ class Records:
         with read_transaction(self._engine) as connection:
             for digest in connection.execute(select(run_blobs.c.digest).distinct()).scalars():
                 yield Digest(digest)
+
+
+def _select_ids(connection: Connection, chosen: RunFilter, before: RunId | None) -> Select[Any]:
+    """Return the query for the ids of the runs that are not hidden and meet ``chosen``, newest first."""
+    query = select(runs.c.id).where(runs.c.id.not_in(HIDDEN_RUNS))
+    id_: Column[str] = runs.c.id
+    if chosen.outcome is not None:
+        query = query.join(run_ends, run_ends.c.run == runs.c.id).where(run_ends.c.outcome == chosen.outcome)
+        id_ = runs.c.id if chosen.lock is not None else run_ends.c.run  # the last column of the index that is read
+    if chosen.lock is not None:
+        query = query.where(runs.c.lock == chosen.lock)
+    if chosen.model is not None or chosen.dataset is not None:
+        query = query.where(runs.c.lock.in_(_select_locks(connection, chosen)))
+    if before is not None:
+        query = query.where(id_ < before)
+    if chosen.since is not None:
+        query = query.where(id_ >= new_run_id(chosen.since, bytes(10)))
+    if chosen.prefix is not None:
+        query = query.where(begins_with(id_, chosen.prefix))
+    return query.order_by(id_.desc())
+
+
+def _select_locks(connection: Connection, chosen: RunFilter) -> Select[Any]:
+    """Return the query for the ids of the locks with the model and the dataset of ``chosen``."""
+    query = select(locks.c.id)
+    for kind, selector in (("model", chosen.model), ("dataset", chosen.dataset)):
+        if selector is None:
+            continue
+        query = query.where(locks.c[kind] == selector.name)
+        if selector.constraint is not None:
+            version, constraint = locks.c[f"{kind}_version"], selector.constraint
+            texts = connection.execute(select(version).where(locks.c[kind] == selector.name).distinct()).scalars()
+            query = query.where(version.in_([text for text in texts if constraint.admits(parse_version(text))]))
+    return query
 
 
 def record_start(connection: Connection, start: RunStart, fence: int | None = None) -> None:

@@ -6,7 +6,8 @@ An incomplete record is refused, because a number without its conditions is wort
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, NewType, Protocol, get_args
 
@@ -20,8 +21,10 @@ from benchlock.artifacts.json_codec import encode_canonical, prepare_decoder
 from benchlock.artifacts.size_limits import Word, limit_document, limit_text
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.statistics.metric_types import Count, Metric, metric_faults
+from benchlock.registry.artifact_names import Name, parse_name
 from benchlock.registry.database.ids_and_timestamps import as_json, is_id, new_id, parse_id_time, to_milliseconds
 from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.versions.version_ranges import Constraint
 
 RunId = NewType("RunId", str)
 RunText = Annotated[RunId, Meta(pattern=r"^run/[0-9a-hjkmnp-tv-z]{26}$", examples=["run/01kam1v3mz4w0q3d5g7h9j2k4m"])]
@@ -53,6 +56,9 @@ CALLS: Final = "calls"
 """The key of a record's details with the statistics of disturbed calls."""
 
 _PREFIX = "run/"
+_PERIOD: Final = re.compile(r"([0-9]{1,6})([dhm])")
+_UNITS: Final = {"d": "days", "h": "hours", "m": "minutes"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 ROLE_PATTERN: Final = "^[a-z0-9]+(-[a-z0-9]+)*$"
 """The pattern of roles of blobs: words that are not a path on any system."""
 _ROLE: Final = re.compile(ROLE_PATTERN)
@@ -214,6 +220,82 @@ class DamagedRun(Struct, frozen=True):
 
     id: RunText
     damage: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSelector:
+    """The versions of a name that a constraint admits; without a constraint, all of them."""
+
+    name: Name
+    constraint: Constraint | None = None
+
+    @staticmethod
+    def parse(text: str) -> "VersionSelector":
+        """Parse ``NAME[@CONSTRAINT]``.
+
+        Raises:
+            InvalidInputError: The text has another form.
+        """
+        name, at, constraint = text.partition("@")
+        if at and not constraint.strip():
+            raise InvalidInputError(
+                f"missing version in {text!r}", next_step="write NAME or NAME@CONSTRAINT, such as resnet8@^1.0"
+            )
+        return VersionSelector(parse_name(name), Constraint.parse(constraint.strip()) if at else None)
+
+    def __str__(self) -> str:
+        """Return ``NAME[@CONSTRAINT]``."""
+        return self.name if self.constraint is None else f"{self.name}@{self.constraint}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """A filter of runs: all conditions that are set must be met.
+
+    Attributes:
+        lock: The lock of the run.
+        outcome: The outcome; a run without an end has none.
+        model: The locked model.
+        dataset: The locked dataset.
+        since: The time that the run was started at, or an earlier one. The run's id has that time.
+        prefix: The first characters of the run's id, with ``run/``.
+    """
+
+    lock: Digest | None = None
+    outcome: Outcome | None = None
+    model: VersionSelector | None = None
+    dataset: VersionSelector | None = None
+    since: datetime | None = None
+    prefix: str | None = None
+
+
+ALL_RUNS: Final = RunFilter()
+
+
+def parse_since(text: str, now: datetime) -> datetime:
+    """Parse the earliest time of a list: ``2026-11-01``, a time with its zone, or a period before now such as ``7d``.
+
+    A date is its midnight in UTC.
+
+    Raises:
+        InvalidInputError: The text has another form, or the time is before 1970.
+    """
+    period = _PERIOD.fullmatch(text)
+    try:
+        if period is not None:
+            at = now - timedelta(**{_UNITS[period[2]]: int(period[1])})
+        else:
+            at = datetime.fromisoformat(text)
+            at = at.replace(tzinfo=UTC) if len(text) == len("2026-11-01") else at
+    except (ValueError, OverflowError):
+        at = None
+    if at is None or at.tzinfo is None or at < _EPOCH:
+        raise InvalidInputError(
+            f"invalid time {text[:40]!r}",
+            where="since",
+            next_step="write a date (2026-11-01), a time with its zone (2026-11-01T12:00:00Z), or a period such as 7d",
+        )
+    return at
 
 
 def new_run_id(at: datetime, random: bytes | None = None) -> RunId:
@@ -424,8 +506,7 @@ class RecordedRuns(RunJournal, Protocol):
     def list_entries(
         self,
         *,
-        lock: Digest | None = None,
-        outcome: Outcome | None = None,
+        chosen: RunFilter = ALL_RUNS,
         before: RunId | None = None,
         limit: int = 100,
         examine: bool = True,

@@ -20,7 +20,7 @@ from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
 from benchlock.evaluator.records.run_comparison import Sides, differing_processors, host_differences, judge
-from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunId
+from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunFilter, RunId
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
@@ -72,9 +72,9 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
         InvalidInputError: There is none, or too many later ones are damaged.
     """
     skipped = list[str]()
-    cursor = None if before is None else before.id
+    cursor, done = None if before is None else before.id, RunFilter(lock=lock, outcome="done")
     for _ in range(0, _MAX_EXAMINED, _FEW):
-        page = records.list_entries(lock=lock, outcome="done", before=cursor, limit=_FEW, examine=False)
+        page = records.list_entries(chosen=done, before=cursor, limit=_FEW, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
                 skipped.append(f"skipped {entry.id}: its record is damaged")
@@ -187,8 +187,9 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
     part, candidates = _part_of(again), _Candidates()
     before: RunId | None = None
+    done = RunFilter(lock=lock.id, outcome="done")
     for _ in range(0, _MAX_SUMMARIES, RUNS_PER_PAGE):
-        page = records.list_entries(lock=lock.id, outcome="done", before=before, limit=RUNS_PER_PAGE, examine=False)
+        page = records.list_entries(chosen=done, before=before, limit=RUNS_PER_PAGE, examine=False)
         for entry in page:
             if isinstance(entry, DamagedRun):
                 candidates.damaged.append(entry.id)

@@ -16,6 +16,7 @@ from benchlock.registry.artifact_names import WORD
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
+from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
@@ -97,10 +98,19 @@ class Tokens:
             record_action(connection, "token.create", f"{token.id} {name}: {scopes}", at)
         return token, secret
 
-    def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Token, ...]:
-        """Return tokens of every state, oldest first: at most ``limit``, after the id ``after``."""
+    def list(
+        self, *, prefix: str | None = None, after: str | None = None, limit: int | None = None
+    ) -> tuple[Token, ...]:
+        """Return tokens of every state, oldest first.
+
+        Args:
+            prefix: Only tokens whose ids begin with this.
+            after: Only tokens after this id.
+            limit: The maximum number of tokens.
+        """
+        conditions = [begins_with(tokens.c.id, prefix or _PREFIX), *([] if after is None else [tokens.c.id > after])]
         with read_transaction(self._engine) as connection:
-            return _tokens(connection, *([] if after is None else [tokens.c.id > after]), limit=limit)
+            return _tokens(connection, *conditions, limit=limit)
 
     def revoke(self, token: TokenId) -> bool:
         """Revoke a token; return ``False`` if it is revoked already.

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Engine, func, select
@@ -17,13 +18,17 @@ from benchlock.artifacts.size_limits import REASON, check_text
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult
+from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Entry, Provenance, PublishResult
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_lists import (
+    EXAMINED,
     ListedVersion,
+    SearchPage,
     VersionFilter,
+    entry_of_listed,
     find_newest,
     read_version_page,
+    search_versions,
 )
 from benchlock.registry.catalogue.version_rows import (
     READ,
@@ -40,8 +45,14 @@ from benchlock.registry.catalogue.version_rows import (
     unknown_name,
     unknown_version,
 )
+from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import damage_error, read_transaction, write_transaction
 from benchlock.registry.database.group_commit import GroupCommit
+from benchlock.registry.database.ids_and_timestamps import (
+    SHORTEST_PREFIX,
+    SHOWN_CANDIDATES,
+    ambiguous_prefix_error,
+)
 from benchlock.registry.database.record_chain import check_stored, insert_record, record_kind
 from benchlock.registry.database.registry_schema import files, lock_blobs, locks, manifests, versions, yanks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
@@ -52,8 +63,7 @@ from benchlock.registry.versions.version_ranges import Constraint
 Clock = Callable[[], datetime]
 
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
-_LOCK_ID = re.compile(r"sha256:[0-9a-f]{8,64}")
-_SHOWN_LOCKS = 5
+_LOCK_ID = re.compile(rf"sha256:[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 
 
 class Catalogue:
@@ -149,10 +159,23 @@ class Catalogue:
                 raise unknown_name(connection, kind, name)
             return published_entries
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
+    def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
         """Return every published version, or those of one ``kind``, by kind, name and version."""
+        if content == ANY_CONTENT:
+            with read_transaction(self._engine) as connection:
+                return entries(connection, kind)
+        matching: list[Entry] = []
+        listing: VersionFilter | None = VersionFilter(kind, content=content)
+        while listing is not None:
+            page = self.search(listing, EXAMINED)
+            matching += map(entry_of_listed, page.versions)
+            listing = None if page.after is None else replace(listing, after=page.after)
+        return tuple(matching)
+
+    def search(self, listing: VersionFilter, limit: int) -> SearchPage:
+        """Return at most ``limit`` versions that match ``listing`` and its content, by kind, name and version."""
         with read_transaction(self._engine) as connection:
-            return entries(connection, kind)
+            return search_versions(connection, listing, limit)
 
     def page(self, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
         """Return at most ``limit`` versions that match ``listing``, by kind, name and version."""
@@ -255,7 +278,7 @@ class Catalogue:
         """Return the id of the only stored lock whose id is ``text`` or begins with it.
 
         Args:
-            text: ``sha256:`` and at least 8 hex digits.
+            text: ``sha256:`` and at least 4 hex digits.
 
         Raises:
             InvalidInputError: The text has another form, or several ids begin with it.
@@ -264,18 +287,18 @@ class Catalogue:
         if not _LOCK_ID.fullmatch(text):
             raise InvalidInputError(
                 f"invalid lock id {text!r}",
-                next_step="write sha256: and its 64 lower-case hex digits, or at least the first 8",
+                next_step=f"write sha256: and its 64 lower-case hex digits, or at least the first {SHORTEST_PREFIX}",
             )
-        query = select(locks.c.id).where(locks.c.id >= text, locks.c.id < f"{text}g").order_by(locks.c.id)
+        query = select(locks.c.id, locks.c.created_at, locks.c.model, locks.c.model_version)
+        query = query.where(begins_with(locks.c.id, text)).order_by(locks.c.id).limit(SHOWN_CANDIDATES + 1)
         with read_transaction(self._engine) as connection:
-            ids = connection.execute(query.limit(_SHOWN_LOCKS)).scalars().all()
-        if not ids:
+            rows = connection.execute(query).all()
+        if not rows:
             raise _unknown_lock(text)
-        if len(ids) > 1:
-            raise InvalidInputError(
-                f"several lock ids begin with {text}", where=", ".join(ids), next_step="write more digits of the id"
-            )
-        return Digest(ids[0])
+        if len(rows) > 1:
+            candidates = [(row.id, f"{row.created_at:%Y-%m-%d %H:%M}, {row.model} {row.model_version}") for row in rows]
+            raise ambiguous_prefix_error(text, candidates)
+        return Digest(rows[0].id)
 
     def note(self, action: str, target: str) -> None:
         """Record in the audit log an action that is about to be done outside of the database."""

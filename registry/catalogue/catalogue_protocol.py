@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.blob_store import BlobNotFoundError
@@ -15,6 +15,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Manifest
+from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 
@@ -33,6 +34,24 @@ class Entry:
     digest: Digest
     published_at: datetime
     yanked: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFilter:
+    """A filter of versions by their manifests: all conditions that are set must be met.
+
+    Attributes:
+        task: The task of a model.
+        framework: The framework that a model needs or an image provides; also a version of the framework itself.
+        search: A part of the name or of the description, in upper or lower case.
+    """
+
+    task: Task | None = None
+    framework: Name | None = None
+    search: str | None = None
+
+
+ANY_CONTENT: Final = ContentFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +124,8 @@ class CatalogueProtocol(Protocol):
         """Return the newest version that ``constraint`` admits."""
         ...
 
-    def list(self, kind: Kind | None = None) -> tuple[Entry, ...]:
-        """Return every published version, or those of one ``kind``."""
+    def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
+        """Return every published version, or those of one ``kind``, whose manifests match ``content``."""
         ...
 
     def yank(self, reference: Reference, reason: str) -> bool:

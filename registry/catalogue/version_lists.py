@@ -1,35 +1,62 @@
 """Pages of versions, and the newest published version, each by index seeks."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from sqlalchemy import Column, Connection, Select, Table, bindparam, select, tuple_
 
 from benchlock.artifacts.digest import Digest
 from benchlock.registry.artifact_names import Kind, Name, Reference
-from benchlock.registry.catalogue.catalogue_protocol import no_version_error
+from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Entry, no_version_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
-from benchlock.registry.database.registry_schema import VERSION, versions, yanks
+from benchlock.registry.database.engine import damage_error
+from benchlock.registry.database.registry_schema import VERSION, manifests, versions, yanks
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
-from benchlock.registry.versions.semantic_version import Version, key
+from benchlock.registry.versions.semantic_version import Version, key, parse_version
 from benchlock.registry.versions.version_ranges import Constraint, Range
 
 _FIXED: Final = ("kind", "name")
+EXAMINED: Final = 2000
+"""The maximum number of manifests that a page of a search reads."""
+AT_ONCE: Final = 50
+"""The number of manifests in memory at once."""
 _LAST: Final = tuple(f"last_{column}" for column in VERSION)
+
+
+class _RequiredFramework(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _ProvidedFramework(msgspec.Struct, frozen=True):
+    framework: str = ""
+
+
+class _SearchedContent(msgspec.Struct, frozen=True):
+    """The fields of a manifest that a search compares."""
+
+    task: str = ""
+    description: str = ""
+    framework: _RequiredFramework = _RequiredFramework()
+    provides: _ProvidedFramework = _ProvidedFramework()
+
+
+_decode_content: Final = msgspec.json.Decoder(_SearchedContent).decode
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFilter:
-    """A filter of versions by kind, name and namespace; the list starts behind the key ``after``."""
+    """A filter of versions by kind, name, namespace and content; the list starts behind the key ``after``."""
 
     kind: Kind | None = None
     name: Name | None = None
     namespace: str | None = None
     after: Key | None = None
+    content: ContentFilter = ANY_CONTENT
 
 
 class ListedVersion(NamedTuple):
@@ -52,6 +79,12 @@ class ListedVersion(NamedTuple):
         return (self.kind, self.name, self.precedence)
 
 
+def entry_of_listed(version: ListedVersion) -> Entry:
+    """Return the entry of a version on a page."""
+    reference = Reference(version.kind, version.name, parse_version(version.version))
+    return Entry(reference, version.digest, version.published_at, version.yanked)
+
+
 def read_version_page(connection: Connection, listing: VersionFilter, limit: int) -> tuple[ListedVersion, ...]:
     """Read at most ``limit`` versions by kind, name and version."""
     values = _values(listing)
@@ -63,6 +96,53 @@ def read_version_page(connection: Connection, listing: VersionFilter, limit: int
     marks = connection.execute(_marks(shape), values | last)
     reasons = {mark[: len(VERSION)]: mark[-1] if mark[-2] else None for mark in marks}
     return tuple(ListedVersion._make((*row, reasons.get(row[: len(VERSION)]))) for row in rows)
+
+
+class SearchPage(NamedTuple):
+    """Versions whose manifests match; the search continues behind the key ``after``, unless that is None."""
+
+    versions: tuple[ListedVersion, ...]
+    after: Key | None
+
+
+def search_versions(connection: Connection, listing: VersionFilter, limit: int) -> SearchPage:
+    """Find at most ``limit`` versions with matching manifests among the next ``EXAMINED`` versions of a listing.
+
+    A page may therefore be empty although the search continues: its cost does not depend on the number of versions.
+
+    Raises:
+        DamagedDatabaseError: The manifest of a version is missing or cannot be decoded.
+    """
+    matching: list[ListedVersion] = []
+    for _ in range(0, EXAMINED, AT_ONCE):
+        values = _values(listing)
+        rows = connection.execute(_contents(frozenset(values)), values | {"most": AT_ONCE})
+        contents = {(kind, name, precedence): content for kind, name, precedence, content in rows}
+        page = read_version_page(connection, listing, AT_ONCE)
+        for version in page:
+            if _matches(listing.content, version, contents.get(version.key, "")):
+                matching.append(version)
+                if len(matching) == limit:
+                    return SearchPage(tuple(matching), version.key)
+        if len(page) < AT_ONCE:
+            return SearchPage(tuple(matching), None)
+        listing = replace(listing, after=page[-1].key)
+    return SearchPage(tuple(matching), listing.after)
+
+
+def _matches(wanted: ContentFilter, version: ListedVersion, text: str) -> bool:
+    """Return whether the manifest with this text meets the conditions of ``wanted``."""
+    try:
+        content = _decode_content(text)
+    except msgspec.MsgspecError as error:
+        raise damage_error(f"the manifest of {version.kind}/{version.name}@{version.version}: {error}") from None
+    frameworks = (content.framework.name, content.provides.framework, version.name * (version.kind == "framework"))
+    searched = f"{version.name}\n{content.description}".lower()
+    return (
+        wanted.task in (None, content.task)
+        and (wanted.framework is None or wanted.framework in frameworks)
+        and (wanted.search is None or wanted.search.lower() in searched)
+    )
 
 
 def _values(listing: VersionFilter) -> dict[str, str]:
@@ -81,6 +161,12 @@ def _page(shape: frozenset[str]) -> Select[Any]:
     """Return the statement for a shape. It is cached, because building it takes longer than executing it."""
     columns = (versions.c.version, versions.c.digest, versions.c.published_at)
     return _build_query(versions, columns, shape).limit(bindparam("most"))
+
+
+@cache
+def _contents(shape: frozenset[str]) -> Select[Any]:
+    """Return the statement for the manifests of a page, which have the keys of their versions."""
+    return _build_query(manifests, (manifests.c.content,), shape).limit(bindparam("most"))
 
 
 @cache

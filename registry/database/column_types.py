@@ -6,7 +6,7 @@ order of keys, names and digests is significant. Integers have 64 bits.
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Integer, String, Text
+from sqlalchemy import BigInteger, ColumnElement, Integer, String, Text, and_
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -25,6 +25,11 @@ def bounded_text(most: int) -> String:
 
 DIGEST = bounded_text(len("sha256:") + 64)
 MOMENT = bounded_text(len("2026-01-31T12:00:00.000000Z"))
+
+
+def begins_with(column: ColumnElement[str], prefix: str) -> ColumnElement[bool]:
+    """Return the condition that an id begins with ``prefix``, as a range of its index; ``~`` follows all digits."""
+    return and_(column >= prefix, column < f"{prefix}~")
 
 
 class Moment(TypeDecorator[datetime]):

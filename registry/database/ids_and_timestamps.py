@@ -2,14 +2,21 @@
 
 import secrets
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import encode_canonical
 
 DIGITS = 26
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no letter looks like a digit
 _RANDOM_BITS = 80
 _STEP_BITS = 64
+SHORTEST_PREFIX: Final = 4
+"""The minimum number of characters that stand for an id, without the part up to ``/`` or ``:``."""
+SHOWN_CANDIDATES: Final = 10
+"""The maximum number of ids in the error for an ambiguous prefix."""
 
 
 class _Tails:
@@ -43,6 +50,20 @@ def new_id(at: datetime, random: bytes | None = None) -> str:
 def is_id(text: str) -> bool:
     """Return whether ``text`` has the form of an id."""
     return len(text) == DIGITS and set(text) <= set(_ALPHABET)
+
+
+def ambiguous_prefix_error(prefix: str, candidates: Sequence[tuple[str, str]]) -> InvalidInputError:
+    """Return the error for a prefix of several ids, which lists at most ``SHOWN_CANDIDATES`` of them.
+
+    Args:
+        prefix: The first characters of the ids.
+        candidates: Each id and a description that distinguishes it.
+    """
+    shown = [f"{id_} ({description})" for id_, description in candidates[:SHOWN_CANDIDATES]]
+    more = ["and more"] * (len(candidates) > SHOWN_CANDIDATES)
+    return InvalidInputError(
+        f"ambiguous id {prefix}", where="; ".join([*shown, *more]), next_step="write more characters of the id"
+    )
 
 
 def parse_id_time(id_: str) -> int:

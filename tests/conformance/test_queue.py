@@ -165,6 +165,11 @@ def test_jobs_come_by_pages_newest_first(bench: Bench) -> None:
     assert [one.id for one in bench.queue.jobs(before=newest[1], limit=2)] == newest[2:4]
     assert [one.id for one in bench.queue.jobs(state="queued", before=newest[0], limit=2)] == newest[2:4]
     assert not bench.queue.jobs(before=submitted[0])
+    by_id = sorted(submitted, reverse=True)
+    assert [one.id for one in bench.queue.jobs(prefix=by_id[0][:-1])] == by_id[:1]
+    assert [one.id for one in bench.queue.jobs(prefix="job/01m7", limit=2)] == by_id[:2]
+    assert [one.id for one in bench.queue.jobs(prefix="job/01m7", before=by_id[1])] == by_id[2:]
+    assert not bench.queue.jobs(prefix="job/7zzz")
 
 
 def test_a_lock_that_is_not_stored_is_refused(bench: Bench) -> None:

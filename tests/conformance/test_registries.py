@@ -18,14 +18,22 @@ from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError, UnknownNameError
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.records.run_types import RunEnd, RunEndedError, RunStart, new_run_id
+from benchlock.evaluator.records.run_types import (
+    RunEnd,
+    RunEndedError,
+    RunFilter,
+    RunStart,
+    VersionSelector,
+    new_run_id,
+)
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.artifact_names import parse_name, parse_reference
-from benchlock.registry.catalogue.catalogue_protocol import Provenance, VersionTakenError
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Provenance, VersionTakenError
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import make_draft_candidate
 from benchlock.registry.lock.lockfile import load
+from benchlock.registry.manifests import Model
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, reference_of
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
@@ -85,6 +93,19 @@ def test_what_is_published_is_listed_and_read_as_it_is(registry: Registry) -> No
         assert [one.reference.kind for one in registry.catalogue.list(reference.kind)] == [reference.kind]
         for constraint in (None, Constraint.parse(f"=={reference.version}"), Constraint.parse(">=0.1, <99")):
             assert registry.catalogue.newest(reference.kind, reference.name, constraint) == listed[reference]
+
+
+def test_what_is_listed_may_be_filtered_by_content(registry: Registry) -> None:
+    model = next(one for one in WHOLE.manifests.values() if isinstance(one, Model))
+    reference = reference_of(model)
+    for content_filter, is_listed in (
+        (ContentFilter(task=model.task, framework=parse_name(model.framework.name), search=model.name.upper()), True),
+        (ContentFilter(task="regression"), False),
+        (ContentFilter(framework=parse_name("another")), False),
+        (ContentFilter(search="no such text"), False),
+    ):
+        listed = [entry.reference for entry in registry.catalogue.list("model", content_filter)]
+        assert (reference in listed) == is_listed, content_filter
 
 
 def test_the_same_again_changes_nothing_and_other_content_is_refused(registry: Registry) -> None:
@@ -226,6 +247,16 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
     assert [run.id for run in registry.records.list(lock=lock.id, outcome="failed")] == [start.id]
     assert registry.records.get(start.id) == found
     assert registry.records.list(lock=lock.id, outcome="done") == ()
+    for chosen, expected in (
+        (RunFilter(prefix=start.id[:-1]), [start.id]),
+        (RunFilter(prefix="run/7zzz"), []),
+        (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^1.0"), lock=lock.id, outcome="failed"), [start.id]),
+        (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^9.0")), []),
+        (RunFilter(dataset=VersionSelector.parse("another")), []),
+        (RunFilter(lock=lock.id, outcome="failed", since=start.started_at), [start.id]),
+        (RunFilter(since=start.started_at + timedelta(days=1)), []),
+    ):
+        assert [entry.id for entry in registry.records.list_entries(chosen=chosen)] == expected, chosen
     assert registry.records.count(lock.id) == before + 1
     with pytest.raises(RunEndedError):
         registry.records.finish(start.id, replace(end, failure_message="it was not"))

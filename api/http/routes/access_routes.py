@@ -10,7 +10,15 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
 from benchlock.api.http.request_limits import LIST, WHILE_FULL
-from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import (
+    Cursor,
+    Injected,
+    Limit,
+    Prefix,
+    bound_page_size,
+    complete_prefix,
+    fit_page,
+)
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.access_schemas import (
@@ -114,11 +122,16 @@ class AccessController(Controller):
             "invalid-input", success={200: describe_body(TokenPage, "A page of tokens.", {"tokens": [_TOKEN]})}
         ),
     )
-    async def list_tokens(self, service: Injected[Service], cursor: Cursor = None, limit: Limit = None) -> TokenPage:
+    async def list_tokens(
+        self, service: Injected[Service], prefix: Prefix = None, cursor: Cursor = None, limit: Limit = None
+    ) -> TokenPage:
         """List all tokens that were ever created, oldest first, without their secrets."""
         page_size = bound_page_size(limit, service.settings)
         after = None if cursor is None else decode_cursor(cursor, 1)[0]
-        entries = await service.work.do(open_tokens(service.registry).list, after=after, limit=page_size + 1)
+        id_prefix = complete_prefix("token/", prefix)
+        entries = await service.work.do(
+            open_tokens(service.registry).list, prefix=id_prefix, after=after, limit=page_size + 1
+        )
         documents = [encode_token(entry, now()) for entry in entries]
         page, more = fit_page(documents, page_size, lambda entry: encode_cursor((entry.id,)))
         return TokenPage(tokens=page, next=more)

@@ -1,9 +1,11 @@
 """Routes for artifacts and their versions: list, read, publish and yank."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import msgspec
 from litestar import Controller, get, post
+from litestar.di import Provide
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
@@ -36,11 +38,12 @@ from benchlock.api.schemas.artifact_schemas import (
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.size_limits import TARGET
+from benchlock.artifacts.size_limits import SUMMARY, TARGET
 from benchlock.registry.artifact_names import Kind, Reference, parse_name, parse_reference, parse_target
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.catalogue_protocol import Provenance
-from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
+from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Provenance
+from benchlock.registry.catalogue.version_lists import ListedVersion, SearchPage, VersionFilter
+from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.publishing.remote_publication import parse_received_manifest, publish_received
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
@@ -83,6 +86,57 @@ Namespace = Annotated[
 ]
 
 
+TaskIs = Annotated[Task | None, Parameter(description="Only models for this task.", required=False)]
+FrameworkIs = Annotated[
+    str | None,
+    Parameter(
+        description="Only models that need this framework, images that provide it, and the framework itself.",
+        required=False,
+        examples=[encode_example("onnxruntime")],
+        max_length=128,
+    ),
+]
+Search = Annotated[
+    str | None,
+    Parameter(
+        description="Only versions with this text in their name or description, in upper or lower case.",
+        required=False,
+        examples=[encode_example("cifar")],
+        min_length=1,
+        max_length=SUMMARY,
+    ),
+]
+
+
+def parse_version_filter(
+    kind: OptionalKind = None,
+    name: OptionalName = None,
+    namespace: Namespace = None,
+    task: TaskIs = None,
+    framework: FrameworkIs = None,
+    search: Search = None,
+) -> VersionFilter:
+    """Return the filter in the parameters of a request.
+
+    Args:
+        kind: The kind.
+        name: The name.
+        namespace: The namespace of the name.
+        task: The task of a model.
+        framework: The name of a framework.
+        search: A part of the name or description.
+
+    Raises:
+        InvalidInputError: A name is malformed.
+    """
+    return VersionFilter(
+        kind,
+        None if name is None else parse_name(name),
+        None if namespace is None else _parse_namespace(namespace),
+        content=ContentFilter(task, None if framework is None else parse_name(framework), search),
+    )
+
+
 class ArtifactController(Controller):
     """Routes that read ``/v1/artifacts``."""
 
@@ -91,6 +145,7 @@ class ArtifactController(Controller):
     @get(
         "/artifacts",
         opt=READ,
+        dependencies={"listing": Provide(parse_version_filter, sync_to_thread=False)},
         summary="List versions",
         responses=describe_responses(
             "invalid-input", success={200: describe_body(VersionPage, "A page of versions.", _PAGE)}
@@ -99,20 +154,21 @@ class ArtifactController(Controller):
     async def list_versions(
         self,
         service: Injected[Service],
-        kind: OptionalKind = None,
-        name: OptionalName = None,
-        namespace: Namespace = None,
+        listing: Injected[VersionFilter],
         cursor: Cursor = None,
         limit: Limit = None,
     ) -> BytesResponse:
-        """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`."""
-        after = None if cursor is None else decode_cursor(cursor, 3)
-        listing = VersionFilter(
-            kind,
-            None if name is None else parse_name(name),
-            None if namespace is None else _parse_namespace(namespace),
-            None if after is None else (after[0], after[1], after[2]),
-        )
+        """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`.
+
+        With `task`, `framework` or `search`, a page with `next` may be short or empty.
+        """
+        if cursor is not None:
+            kind, name, precedence = decode_cursor(cursor, 3)
+            listing = replace(listing, after=(kind, name, precedence))
+        if listing.content != ANY_CONTENT:
+            page_size = bound_page_size(limit, service.settings)
+            found = await service.lists.do(service.registry.catalogue.search, listing, page_size)
+            return BytesResponse(msgspec.json.encode(_search_page(found)), JSON, {})
         return BytesResponse(await _list(service, listing, limit), JSON, {})
 
     @get(
@@ -152,6 +208,14 @@ def _page(versions: tuple[ListedVersion, ...], limit: int) -> VersionPage:
         lambda version: encode_cursor(keys[version.digest]),
     )
     return VersionPage(artifacts=page, next=more)
+
+
+def _search_page(found: SearchPage) -> VersionPage:
+    """Build the page of a search, or its beginning if it is too long."""
+    page = _page(found.versions, len(found.versions))
+    if page.next is UNSET and found.after is not None:
+        return msgspec.structs.replace(page, next=encode_cursor(found.after))
+    return page
 
 
 async def _list(service: Service, listing: VersionFilter, limit: int | None) -> bytes:

@@ -17,7 +17,15 @@ from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_limits import ASK, LIST, WATCH
-from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import (
+    Cursor,
+    Injected,
+    Limit,
+    Prefix,
+    bound_page_size,
+    complete_prefix,
+    fit_page,
+)
 from benchlock.api.http.routes.lock_routes import REQUEST
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
@@ -161,12 +169,20 @@ class JobController(Controller):
         ),
     )
     async def list_jobs(
-        self, queues: Injected[QueueService], in_state: StateIs = None, cursor: Cursor = None, limit: Limit = None
+        self,
+        queues: Injected[QueueService],
+        in_state: StateIs = None,
+        prefix: Prefix = None,
+        cursor: Cursor = None,
+        limit: Limit = None,
     ) -> wire.JobPage:
         """List jobs, newest first, each with a short reason. `GET /v1/jobs/{job_id}` has the full reason."""
         page_size = bound_page_size(limit, queues.service.settings)
         before = None if cursor is None else parse_job_id(decode_cursor(cursor, 1)[0])
-        entries = await queues.service.lists.do(queues.queue.jobs, state=in_state, before=before, limit=page_size + 1)
+        id_prefix = "" if prefix is None else complete_prefix("job/", prefix)
+        entries = await queues.service.lists.do(
+            queues.queue.jobs, state=in_state, prefix=id_prefix, before=before, limit=page_size + 1
+        )
         jobs, more = fit_page(list(map(summarize_job, entries)), page_size, lambda job: encode_cursor((job.id,)))
         return wire.JobPage(jobs=jobs, next=more)
 

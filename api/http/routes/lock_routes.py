@@ -70,7 +70,7 @@ DiffIn = Annotated[wire.LockDiffRequest, Body(examples=[encode_example({"before"
 IdIn = Annotated[
     str,
     Parameter(
-        description="The id of the lock, or at least its first 8 hex digits.",
+        description="The id of the lock, or at least its first 4 hex digits.",
         max_length=len(_ID) + 64,
         examples=[encode_example("sha256:1c2ab5b6")],
     ),

@@ -4,32 +4,43 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Controller, Request, get, post
+from litestar.di import Provide
 from litestar.params import Body, Parameter
 from msgspec import UNSET
 
 from benchlock.api.http.openapi import describe_body, describe_empty_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
 from benchlock.api.http.request_limits import COMPARE, LIST, WHILE_FULL
-from benchlock.api.http.request_parsing import Cursor, Injected, Limit, bound_page_size, fit_page
+from benchlock.api.http.request_parsing import (
+    Cursor,
+    Injected,
+    Limit,
+    Prefix,
+    bound_page_size,
+    complete_prefix,
+    fit_page,
+)
 from benchlock.api.http.responses import BytesResponse, respond_with_etag
 from benchlock.api.http.service_state import Service
-from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas import run_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.artifacts.digest import digest_bytes, parse_digest
-from benchlock.artifacts.size_limits import PAGE
+from benchlock.artifacts.size_limits import PAGE, TARGET
 from benchlock.evaluator.records.comparison_types import ComparisonReport, Verdict
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_document import check_fit, check_recorded
 from benchlock.evaluator.records.run_types import (
     DamagedRun,
-    Outcome,
     Run,
+    RunFilter,
     RunId,
     RunStart,
+    VersionSelector,
     check_start,
     fit_run,
     parse_run_id,
+    parse_since,
 )
 
 AT_ONCE = 101
@@ -123,6 +134,66 @@ HideIn = Annotated[
 VerdictIn = Annotated[wire.VerdictRequest, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
 
 
+ModelIs = Annotated[
+    str | None,
+    Parameter(
+        description="Only of this model: NAME, and after `@` a version or a constraint.",
+        required=False,
+        max_length=TARGET,
+        examples=[encode_example("acme/resnet8@^1.0")],
+    ),
+]
+DatasetIs = Annotated[
+    str | None,
+    Parameter(
+        description="Only of this dataset: NAME, and after `@` a version or a constraint.",
+        required=False,
+        max_length=TARGET,
+        examples=[encode_example("cifar10")],
+    ),
+]
+SinceTime = Annotated[
+    str | None,
+    Parameter(
+        description="Only runs since this date (UTC) or time, or within a period such as `7d`, `12h` or `30m`.",
+        required=False,
+        max_length=40,
+        examples=[encode_example("2026-11-01")],
+    ),
+]
+
+
+def parse_run_filter(
+    lock: LockOf = None,
+    outcome: OutcomeIs = None,
+    model: ModelIs = None,
+    dataset: DatasetIs = None,
+    since: SinceTime = None,
+    prefix: Prefix = None,
+) -> RunFilter:
+    """Return the filter in the parameters of a request.
+
+    Args:
+        lock: The id of a lock.
+        outcome: The outcome.
+        model: The selector of the model.
+        dataset: The selector of the dataset.
+        since: The earliest time.
+        prefix: The first characters of the id.
+
+    Raises:
+        InvalidInputError: One of them is malformed.
+    """
+    return RunFilter(
+        lock=None if lock is None else parse_digest(lock),
+        outcome=outcome,
+        model=None if model is None else VersionSelector.parse(model),
+        dataset=None if dataset is None else VersionSelector.parse(dataset),
+        since=None if since is None else parse_since(since, now()),
+        prefix=None if prefix is None else complete_prefix("run/", prefix),
+    )
+
+
 class RunController(Controller):
     """Routes ``/v1/runs``, ``/v1/hidings``, ``/v1/comparisons`` and ``/v1/verdicts``."""
 
@@ -131,6 +202,7 @@ class RunController(Controller):
     @get(
         "/runs",
         opt=READ | LIST,
+        dependencies={"chosen": Provide(parse_run_filter, sync_to_thread=False)},
         summary="List runs",
         responses=describe_responses(
             "invalid-input",
@@ -140,15 +212,14 @@ class RunController(Controller):
     async def list_runs(
         self,
         service: Injected[Service],
-        lock: LockOf = None,
-        outcome: OutcomeIs = None,
+        chosen: Injected[RunFilter],
         cursor: Cursor = None,
         limit: Limit = None,
     ) -> wire.RunPage:
         """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details."""
         page_size = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
-        return await service.lists.do(_page, service.registry, (lock, outcome, before), page_size)
+        return await service.lists.do(_page, service.registry, chosen, before, page_size)
 
     @get(
         "/runs/count",
@@ -254,15 +325,11 @@ def check_run_end(registry: LocalRegistry, run: Run) -> None:
     registry.examiner.require(run, lock)
 
 
-def _page(
-    registry: LocalRegistry, filters: tuple[str | None, Outcome | None, RunId | None], limit: int
-) -> wire.RunPage:
-    lock, outcome, before = filters
-    id_ = None if lock is None else parse_digest(lock)
+def _page(registry: LocalRegistry, chosen: RunFilter, before: RunId | None, limit: int) -> wire.RunPage:
     entries: list[Run | DamagedRun] = []
     size = 0
     while len(entries) <= limit and size <= PAGE:  # in batches, so that little beyond the page is read
-        batch = registry.records.list_entries(lock=id_, outcome=outcome, before=before, limit=min(AT_ONCE, limit + 1))
+        batch = registry.records.list_entries(chosen=chosen, before=before, limit=min(AT_ONCE, limit + 1))
         entries += (fit_run(entry) if isinstance(entry, Run) else entry for entry in batch)
         if len(batch) < min(AT_ONCE, limit + 1):
             break

@@ -4,19 +4,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.cli.queue_commands import describe_machine, find_machine_trouble, machine_state, parse_job_argument
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.api.cli.queue_commands import describe_machine, find_machine_trouble, machine_state
 from benchlock.evaluator.queue.queue_types import Machine, MachineId
 from tests.support.evaluator.queues import facts
-
-ID = "01kam1v3mz4w0q3d5g7h9j2k4m"
-
-
-def test_a_job_is_named_with_or_without_what_every_job_begins_with() -> None:
-    assert parse_job_argument(ID) == parse_job_argument(f"job/{ID}") == f"job/{ID}"
-    for other in (f"run/{ID}", f"job/{ID}a", ID[1:], ""):
-        with pytest.raises(InvalidInputError, match="invalid job id"):
-            parse_job_argument(other)
 
 
 def known(**changes: object) -> Machine:

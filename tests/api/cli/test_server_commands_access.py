@@ -109,3 +109,20 @@ def test_what_cannot_be_is_refused_in_one_message(desk: Desk, words: str) -> Non
     code, out, err = desk(words)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
+
+
+def test_the_beginning_of_a_token_id_names_the_one_token_that_has_it(desk: Desk) -> None:
+    first, second = (json.loads(desk(f"--json token create {name} --scope read")[1])["token"]["id"] for name in "ab")
+    unique = next(first[:end] for end in range(len("token/") + 4, len(first)) if first[:end] != second[:end])
+    code, out, _ = desk(f"--json token revoke {unique.removeprefix('token/')}")
+    assert (code, json.loads(out)["token"]) == (0, first)
+    code, _, err = desk(f"token revoke {first[:10]}")
+    assert code == 2
+    assert f"ambiguous id {first[:10]}" in err
+    for id_, description in ((first, "a, revoked"), (second, "b, valid")):
+        assert id_ in err
+        assert description in err
+    code, _, err = desk("token rotate 7zzz")
+    assert code == 2
+    assert "no token id begins with token/7zzz" in err
+    assert desk(f"log --actor {unique}")[0] == 0

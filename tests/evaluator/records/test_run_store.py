@@ -18,17 +18,22 @@ from benchlock.evaluator.records.run_types import (
     Run,
     RunEnd,
     RunEndedError,
+    RunFilter,
     RunId,
     RunStart,
+    VersionSelector,
     new_run_id,
     parse_run_id,
+    parse_since,
 )
 from benchlock.evaluator.records.runs_schema import open_runs, runs
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
 from tests.support.registry.plans import sources
+from tests.support.resolution.variants import variant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LOCK, OTHER_LOCK = digest_bytes(b"a lock"), digest_bytes(b"another lock")
@@ -177,6 +182,84 @@ def test_runs_are_listed_newest_first_by_lock_and_outcome(records: Records) -> N
     assert [run.id for run in records.list(lock=LOCK, outcome="done", limit=1)] == [ids[3]]
     assert [run.end for run in records.list(outcome="failed")] == [FAILED]
     assert [run.id for run in records.list(outcome="done", before=ids[3], limit=2)] == [ids[1], ids[0]]
+
+
+def chosen(records: Records, **conditions: Any) -> list[RunId]:  # noqa: ANN401 - the fields of a filter
+    """List the ids of the runs that meet conditions, in pages of one."""
+    ids: list[RunId] = []
+    while page := records.list_entries(
+        chosen=RunFilter(**conditions), before=ids[-1] if ids else None, limit=1, examine=False
+    ):
+        ids += [entry.id for entry in page]
+    return ids
+
+
+@both
+def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(database: Engine) -> None:
+    locks = [variant({"model": {"version": version}}).lock for version in ("1.0.0", "1.1.0", "1.2.0")]
+    records, ids = Records(database), list[RunId]()
+    for number in range(6):
+        lock = locks[number % 3]
+        Catalogue(database, lambda: NOON).put_lock(lock)
+        begun = start(number, lock=lock.id)
+        records.start(begun)
+        ids.append(begun.id)
+        if number != 3:
+            records.finish(begun.id, FAILED)
+    newest = ids[::-1]
+    model, dataset = locks[0].model.name, locks[0].dataset.name
+
+    def of(*numbers: int) -> list[RunId]:
+        return [ids[number] for number in numbers]
+
+    for selector, expected in (
+        (model, newest),
+        (f"{model}@1.0.0", of(3, 0)),
+        (f"{model}@<1.2", of(4, 3, 1, 0)),
+        (f"{model}@^1.0", newest),
+        (f"{model}@=1.2.0", of(5, 2)),
+        (f"{model}@^3.0", []),
+        ("another", []),
+    ):
+        assert chosen(records, model=VersionSelector.parse(selector)) == expected, selector
+    first = VersionSelector.parse(f"{model}@1.0.0")
+    assert chosen(records, model=first, outcome="failed") == of(0)
+    assert chosen(records, model=first, dataset=VersionSelector.parse(dataset)) == of(3, 0)
+    assert chosen(records, dataset=VersionSelector.parse(f"{dataset}@^99.0")) == []
+    assert chosen(records, model=first, lock=locks[1].id) == []
+    times = [entry.start.started_at for entry in records.list()][::-1]
+    assert chosen(records, since=times[3]) == of(5, 4, 3)
+    assert chosen(records, since=times[3], outcome="failed") == of(5, 4)
+    assert chosen(records, since=times[5] + timedelta(milliseconds=1)) == []
+    for prefix in (ids[2], ids[2][:-1]):
+        assert chosen(records, prefix=prefix) == chosen(records, prefix=prefix, outcome="failed") == of(2)
+    assert chosen(records, prefix="run/") == newest
+    assert chosen(records, prefix="run/~") == chosen(records, prefix="run/7zzz") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-01", datetime(2026, 11, 1, tzinfo=UTC)),
+        ("2026-11-01T12:00:00Z", datetime(2026, 11, 1, 12, tzinfo=UTC)),
+        ("2026-11-01T12:00:00+02:00", datetime(2026, 11, 1, 10, tzinfo=UTC)),
+        ("7d", NOON - timedelta(days=7)),
+        ("12h", NOON - timedelta(hours=12)),
+        ("30m", NOON - timedelta(minutes=30)),
+    ],
+)
+def test_the_earliest_time_of_a_list_is_a_date_a_time_or_a_period(text: str, expected: datetime) -> None:
+    assert parse_since(text, NOON) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "7w", "-7d", "999999d", "yesterday", "2026-13-01", "2026-11-01T12:00:00", "1969-12-31", "20261101"],
+)
+def test_another_text_is_no_earliest_time(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="invalid time") as caught:
+        parse_since(text, NOON)
+    assert caught.value.where == "since"
 
 
 @both

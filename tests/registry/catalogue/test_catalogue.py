@@ -340,8 +340,8 @@ def test_a_lock_is_kept_once_under_its_id(catalogue: Catalogue) -> None:
 
 def test_the_beginning_of_an_id_finds_one_lock(catalogue: Catalogue, database: Engine) -> None:
     catalogue.put_lock(LOCK)
-    assert catalogue.find_lock(LOCK.id) == catalogue.find_lock(LOCK.id[: len("sha256:") + 8]) == LOCK.id
-    for other in (LOCK.id[: len("sha256:") + 7], LOCK.id.upper(), f"{LOCK.id}0", LOCK.id[len("sha256:") :], "sha256:%"):
+    assert catalogue.find_lock(LOCK.id) == catalogue.find_lock(LOCK.id[: len("sha256:") + 4]) == LOCK.id
+    for other in (LOCK.id[: len("sha256:") + 3], LOCK.id.upper(), f"{LOCK.id}0", LOCK.id[len("sha256:") :], "sha256:%"):
         with pytest.raises(InvalidInputError, match="invalid lock id"):
             catalogue.find_lock(other)
     with pytest.raises(UnknownNameError, match="unknown lock sha256:"):
@@ -351,9 +351,11 @@ def test_the_beginning_of_an_id_finds_one_lock(catalogue: Catalogue, database: E
     with database.begin() as connection:
         copied = f"SELECT '{twin}', {columns}, image_version, created_at FROM locks"
         connection.execute(text(f"INSERT INTO locks (id, {columns}, image_version, created_at) {copied}"))
-    with pytest.raises(InvalidInputError, match="several lock ids begin with") as caught:
+    with pytest.raises(InvalidInputError, match=f"ambiguous id {LOCK.id[:20]}") as caught:
         catalogue.find_lock(LOCK.id[:20])
-    assert {*str(caught.value.where).split(", ")} == {LOCK.id, twin}
+    shown = str(caught.value.where).split("; ")
+    assert {one.split(" ")[0] for one in shown} == {LOCK.id, twin}
+    assert all(one.endswith(f", {LOCK.model.name} {LOCK.model.version})") for one in shown)
     assert catalogue.find_lock(LOCK.id[:21]) == LOCK.id
 
 

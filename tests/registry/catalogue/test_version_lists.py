@@ -4,16 +4,20 @@ from collections.abc import Sequence
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.artifact_names import parse_name, parse_reference
+from benchlock.registry.catalogue import version_lists
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.catalogue_protocol import Entry
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Entry, Provenance
 from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
+from benchlock.registry.manifests import Model
 from benchlock.registry.versions.semantic_version import key
 from benchlock.registry.versions.version_ranges import Constraint
 from tests.support.registry.frameworks import publish_framework
+from tests.support.resolution.variants import variant
 
 pytestmark = pytest.mark.databases
 
@@ -116,3 +120,49 @@ def test_where_all_are_yanked_or_pre_releases_the_newest_of_all_is_shown(
 def test_a_name_of_which_nothing_is_published_is_unknown(shelf: Catalogue) -> None:
     with pytest.raises(UnknownNameError, match="unknown framework 'c'"):
         shelf.newest("framework", parse_name("c"), None)
+
+
+@pytest.fixture
+def contents(catalogue: Catalogue) -> Catalogue:
+    """One version of every kind, and a second model with another task and a description."""
+    manifests = [*variant({}).manifests.values()]
+    model = next(one for one in manifests if isinstance(one, Model))
+    manifests.append(replace(model, name="acme/tagger", task="tensor", description="Tags Pictures of DIGITS"))
+    for manifest in manifests:
+        catalogue.publish(manifest, Provenance("", {}))
+    return catalogue
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (ContentFilter(task="tensor"), ["model/acme/tagger"]),
+        (ContentFilter(task="regression"), []),
+        (ContentFilter(search="of digits"), ["model/acme/tagger"]),
+        (ContentFilter(search="TAGGER"), ["model/acme/tagger"]),
+        (ContentFilter(search="%"), []),
+        (
+            ContentFilter(framework=parse_name("onnxruntime")),
+            ["framework/onnxruntime", "image/onnxruntime-cpu", "model/acme/tagger", "model/digits"],
+        ),
+        (ContentFilter("tensor", parse_name("onnxruntime"), "pictures"), ["model/acme/tagger"]),
+        (ContentFilter("tensor", parse_name("pytorch")), []),
+    ],
+)
+def test_versions_are_found_by_task_framework_and_text(
+    contents: Catalogue, content: ContentFilter, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for at_once, examined in ((50, 2000), (2, 2)):
+        monkeypatch.setattr(version_lists, "AT_ONCE", at_once)
+        monkeypatch.setattr(version_lists, "EXAMINED", examined)
+        found = contents.list(content=content)
+        assert [f"{one.reference.kind}/{one.reference.name}" for one in found] == expected
+        assert set(found) <= set(contents.list())
+        assert contents.list("dataset", content) == ()
+
+
+def test_a_search_reads_a_bounded_number_of_manifests(contents: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_lists, "AT_ONCE", 1)
+    monkeypatch.setattr(version_lists, "EXAMINED", 2)
+    page = contents.search(VersionFilter(content=ContentFilter(task="regression")), 100)
+    assert page == ((), contents.page(VersionFilter(), 2)[-1].key)

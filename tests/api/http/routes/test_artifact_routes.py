@@ -48,6 +48,41 @@ def test_a_list_is_narrowed(client: Client, query: str, names: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("framework=acme/ort", ["acme/ort"] * 3),
+        ("search=ORT&namespace=acme&kind=framework", ["acme/ort"] * 3),
+        ("search=ort", ["acme/ort"] * 3 + ["ort"]),
+        ("task=regression", []),
+    ],
+)
+def test_pages_of_a_search_are_what_matches(
+    client: Client, shelf: LocalRegistry, query: str, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchlock.registry.catalogue.version_lists.EXAMINED", 2)
+    monkeypatch.setattr("benchlock.registry.catalogue.version_lists.AT_ONCE", 2)
+    found: list[Entry] = []
+    step, sizes = f"{query}&limit=3", list[int]()
+    while step:
+        page = msgspec.json.decode(client.get(f"/v1/artifacts?{step}").content, type=VersionPage)
+        found += map(decode_version_entry, page.artifacts)
+        sizes.append(len(page.artifacts))
+        step = "" if page.next is msgspec.UNSET else f"{query}&limit=3&cursor={page.next}"
+    assert [entry.reference.name for entry in found] == names
+    assert set(found) <= set(shelf.catalogue.list())
+    assert max(sizes) <= 2
+    assert len(sizes) > 1
+
+
+@pytest.mark.parametrize(
+    "query", ["task=classification", "framework=A", f"framework={'a' * 129}", "search=", f"search={'a' * 201}"]
+)
+def test_a_malformed_search_is_refused(client: Client, query: str) -> None:
+    answer = client.get(f"/v1/artifacts?{query}")
+    assert (answer.status_code, answer.json()["code"]) in ((422, "invalid-input"), (400, "malformed"))
+
+
+@pytest.mark.parametrize(
     ("target", "version"),
     [
         ("acme/ort@1.0.0", "1.0.0"),

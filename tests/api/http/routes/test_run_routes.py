@@ -184,6 +184,43 @@ def test_runs_are_narrowed(client: Client, runs: list[Run], lock: Lock, outcome:
     assert client.get(f"/v1/runs/count?lock={lock.id}").json() == {"count": len(runs)}
 
 
+def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(
+    client: Client, runs: list[Run], lock: Lock
+) -> None:
+    def listed(query: str) -> list[str]:
+        return [run["start"]["id"] for run in client.get(f"/v1/runs?{query}").json()["runs"]]
+
+    newest = [run.id for run in runs]
+    assert listed(f"model={lock.model.name}@%5E1.0&dataset={lock.dataset.name}") == newest
+    assert listed(f"model={lock.model.name}@%5E9.0") == listed("dataset=another") == []
+    assert listed("since=2026-11-21T12:00:02Z") == newest[:-2]
+    assert listed("since=2026-11-21T14:00:03%2B02:00") == newest[:-3]
+    assert listed("since=9999d") == listed("since=2026-11-21") == newest
+    assert listed(f"prefix={newest[1][:-1]}") == listed(f"prefix={newest[1][4:-1]}") == [newest[1]]
+    page = client.get("/v1/runs?prefix=01m7&limit=1").json()
+    assert listed(f"prefix=01m7&cursor={page['next']}") == newest[1:]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "model=acme@",
+        "model=Acme",
+        "dataset=x@1.x.y",
+        "since=tomorrow",
+        "since=1969-12-31",
+        "prefix=01m",
+        "prefix=01mu1l",
+        f"prefix={'0' * 27}",
+        f"model={'a' * 401}",
+        f"since={'1' * 41}",
+    ],
+)
+def test_a_malformed_filter_of_runs_is_refused(client: Client, query: str) -> None:
+    answer = client.get(f"/v1/runs?{query}")
+    assert (answer.status_code, answer.json()["code"]) in ((422, "invalid-input"), (400, "malformed"))
+
+
 def test_runs_are_counted_beside_the_loop(
     client: Client, runs: list[Run], lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

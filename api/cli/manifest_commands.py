@@ -9,8 +9,9 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import todo_lines
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.artifact_names import parse_kind
+from benchlock.registry.artifact_names import Kind, parse_kind
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 
@@ -23,10 +24,9 @@ MANIFEST = "manifest.yaml"
 @click.argument("kind", metavar="KIND", help="model, dataset, framework or image.")
 @click.argument(
     "file",
-    metavar="[FILE]",
+    metavar="[FILE|hf:ORG/NAME@REVISION]",
     required=False,
-    type=click.Path(path_type=Path),
-    help="File or folder that the manifest describes.",
+    help="File or folder that the manifest describes, or a model on the Hugging Face Hub.",
 )
 @click.option(
     "-o",
@@ -34,23 +34,61 @@ MANIFEST = "manifest.yaml"
     "out",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Output file; default: manifest.yaml beside FILE.",
+    help="Output file; default: manifest.yaml beside FILE, or in this folder.",
 )
 @click.pass_obj
-def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
-    """Generate a commented manifest from a file.
+def init(invocation: Invocation, kind: str, file: str | None, out: Path | None) -> None:
+    r"""Generate a commented manifest from a file.
+
+    Writes every value that the file, or metadata beside it, determines, and prints why. A TODO line marks what is
+    missing.
 
     Example: benchlock init model digits.onnx
+
+    \b
+    Also:
+      benchlock init model hf:org/net@main -o net/manifest.yaml
+      benchlock init dataset photos/
     """
-    manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
+    manifest_kind = parse_kind(kind)
+    is_remote = file is not None and file.startswith("hf:")
+    source = None if file is None or is_remote else Path(file).absolute()
     target = _choose_target(source, out)
-    scaffold = scaffold_manifest(manifest_kind, source, target.parent)
-    _write_new_manifest(target, scaffold.text)
+    if is_remote:
+        assert file is not None
+        scaffold = _scaffold_remote(invocation, manifest_kind, file, target.parent)
+    else:
+        scaffold = scaffold_manifest(manifest_kind, source, target.parent)
+    _write_scaffold(target, scaffold)
     if invocation.as_json:
         findings = [finding.document() for finding in scaffold.findings]
-        output.print_json({"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings})
+        document = {"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings}
+        output.print_json(document | {"files": [str(target.parent / name) for name in scaffold.files]})
     else:
         _print_manifest_todos(target, scaffold)
+
+
+def _scaffold_remote(invocation: Invocation, kind: Kind, name: str, folder: Path) -> ManifestScaffold:
+    """Generate the manifest of a model on the Hub; its file is kept in the store of a registry in a folder."""
+    from benchlock.api.local.local_registry import source_access  # noqa: PLC0415 - SQL code, 150 ms; local files need none
+    from benchlock.artifacts.sources import parse_hub_repository  # noqa: PLC0415 - network code; local files need none
+    from benchlock.registry.scaffold.hub_model import scaffold_hub_model  # noqa: PLC0415 - as above
+
+    if kind != "model":
+        raise InvalidInputError(
+            f"{name} is a model on the Hub, not a {kind}",
+            where=name,
+            next_step="download the files, and use their path",
+        )
+    access = source_access()
+    source = parse_hub_repository(name, access.hub, access.network)
+    registry = None if "://" in invocation.registry else invocation.find_registry()
+
+    def keep(path: Path, digest: Digest) -> None:
+        if registry is not None:
+            registry.store.put_file(path, digest)
+
+    return scaffold_hub_model(source, folder, keep=keep, progress=invocation.progress)
 
 
 def _choose_target(source: Path | None, out: Path | None) -> Path:
@@ -59,24 +97,32 @@ def _choose_target(source: Path | None, out: Path | None) -> Path:
     return (Path.cwd() if source is None else source.parent) / MANIFEST
 
 
-def _write_new_manifest(target: Path, text: str) -> None:
-    try:
-        with target.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise InvalidInputError(
-            f"{target} already exists; nothing was written",
-            where=str(target),
-            next_step="choose another path with -o PATH",
-        ) from error
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {target}: {error.strerror}", where=str(target), next_step="choose another path with -o PATH"
-        ) from error
+def _write_scaffold(target: Path, scaffold: ManifestScaffold) -> None:
+    """Write a manifest and the files beside it, or none of them if one exists with another text."""
+    texts = {target.parent / name: text for name, text in scaffold.files.items()}
+    texts = {path: text for path, text in texts.items() if not _has_text(path, text)} | {target: scaffold.text}
+    for path in texts:
+        if path.exists() or path.is_symlink():
+            what = f"{path} already exists; nothing was written"
+            raise InvalidInputError(what, where=str(path), next_step="choose another path with -o PATH")
+    for path, text in texts.items():
+        try:
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError as error:
+            what = f"cannot write {path}: {error.strerror}"
+            raise UnavailableError(what, where=str(path), next_step="choose another path with -o PATH") from error
+
+
+def _has_text(path: Path, text: str) -> bool:
+    """Return whether a file has exactly this text."""
+    content = text.encode()
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def _print_manifest_todos(target: Path, scaffold: ManifestScaffold) -> None:
-    output.echo(f"wrote {target}")
+    for path in (*(target.parent / name for name in scaffold.files), target):
+        output.echo(f"wrote {path}")
     for finding in scaffold.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")

@@ -19,7 +19,7 @@ from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.tensor_files import read_arrays
 from benchlock.registry.inspection.label_files import is_number
-from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, name_of, require_samples
+from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, require_samples
 from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, block_lines, entry_lines, format_flow
 
@@ -36,7 +36,7 @@ def dataset_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     if source is None:
         return [*heading("dataset", None, "", notes), *_bare("no file given", notes)]
     path, ending = source.path, source.path.name.removesuffix(".gz").rpartition(".")[2].lower()
-    lines = heading("dataset", name_of(path), path.name, notes)
+    lines = heading("dataset", source.name, path.name, notes)
     if path.is_dir():
         return lines + _folder(source)
     readers: dict[str, Callable[[ScaffoldSource], Lines]] = {

@@ -145,7 +145,7 @@ MODEL = {
 LICENSE = {"license": "license: MIT", "confirm": ""}
 GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
     "onnx": ("model", digits("digits.onnx"), MODEL | {
-        "layout": "layout: NCHW", "steps": STEPS.replace("}}]", "}}, {transpose: {layout: NCHW}}]"),
+        "steps": STEPS.replace("}}]", "}}, {transpose: {layout: NCHW}}]"),
     }),
     "onnx-external": ("model", external, MODEL),
     "savedmodel": ("model", digits("digits.savedmodel"), MODEL),

@@ -108,7 +108,7 @@ class ScaffoldSource:
 
         Its name begins with that of the source, since a folder may have several manifests.
         """
-        name = f"{self.path.name}.{path}"
+        name = f"{self.path.name if self.path.is_dir() else self.path.stem}.{path}"
         self.generated[name] = text
         self.notes.tell("files", "inferred", f"{path} is generated", f"written as {printable(name)}")
         lines = [*entry_lines("path", path), *(entry_lines("role", role) if role else [])]

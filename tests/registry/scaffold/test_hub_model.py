@@ -87,8 +87,8 @@ def test_the_metadata_beside_a_model_is_read(tmp_path: Path) -> None:
         {"name": "logits", "type": "class-scores", "labels": "labels.txt", "label_offset": 0, "dtype": "float32",
          "shape": [None, 2]}
     ]  # fmt: skip
-    assert document["files"][1] == {"path": "labels.txt", "role": "labels", "source": "./net.onnx.labels.txt"}
-    assert scaffold.files == {"net.onnx.labels.txt": "cat\ndog\n"}
+    assert document["files"][1] == {"path": "labels.txt", "role": "labels", "source": "./net.labels.txt"}
+    assert scaffold.files == {"net.labels.txt": "cat\ndog\n"}
     assert [finding.path for finding in scaffold.findings if finding.todo] == ["inputs[0].steps"]  # exif
     told = {finding.path: finding.what for finding in scaffold.findings if not finding.todo}
     assert told["framework.version"] == "opset 14 and IR version 7 need onnxruntime 1.8 or newer"
@@ -191,7 +191,7 @@ def test_a_configuration_without_a_task_infers_no_scores(config: Mapping[str, An
     ],
 )  # fmt: skip
 def test_names_that_are_not_those_of_all_classes_are_not_written(names: object, tmp_path: Path) -> None:
-    scaffold = written(tmp_path, config=CONFIG | {"id2label": names})
+    scaffold = written(tmp_path, config={**CONFIG, "id2label": names})
     assert not scaffold.files
     assert "label_offset" not in manifest(scaffold)["outputs"][0]
 

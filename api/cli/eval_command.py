@@ -17,8 +17,9 @@ from benchlock.api.cli.publish_command import published_document
 from benchlock.api.cli.run_commands import report_run
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION
 from benchlock.api.client.evaluation import Evaluation
-from benchlock.api.client.evaluation_files import AnswerSource, FileCollector, OpenValue
+from benchlock.api.client.evaluation_files import FileCollector
 from benchlock.api.client.lock_runs import LockRunner
+from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.client.user_files import read_text
 from benchlock.api.local.container_registry_access import connect_repository
 from benchlock.artifacts.errors import InvalidInputError
@@ -126,7 +127,9 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
     source = AnswerSource(ask, _show_findings, values, files)
     with clock.part("setup"):
-        collected = FileCollector(lambda: invocation.opened, source, directory).collect(model, dataset)
+        collected = FileCollector(lambda: invocation.opened, source, directory, invocation.progress).collect(
+            model, dataset
+        )
         if collected.generated and is_terminal and not yes:
             click.confirm("Write these files, publish and run?", default=True, abort=True, err=True)
         steps, warnings = output.Bars(lines=True), list[str]()

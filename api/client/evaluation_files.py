@@ -3,10 +3,8 @@
 A generated file is completed before anything is written. An existing file is used as it is, and never overwritten.
 """
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,69 +12,31 @@ from msgspec import UNSET
 
 from benchlock.api.client.draft_publication import MANIFEST
 from benchlock.api.client.draft_publication import read_draft as read_manifest
+from benchlock.api.client.scaffold_completion import AnswerSource, GeneratedFile, PendingScaffold, Subject, answers_of
 from benchlock.api.client.user_files import read_text
 from benchlock.api.local.local_registry import source_access
 from benchlock.api.schemas.registry_protocol import Registry
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.sources import parse_hub_repository
+from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.runner.host_platform import this_platform
 from benchlock.registry.artifact_names import Kind, parse_name
-from benchlock.registry.manifests import Dataset, Model, files_of
-from benchlock.registry.manifests.authored_manifests import examine
+from benchlock.registry.manifests import Dataset, File, Model, files_of
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.requests.evaluation_request import Request, read_request
+from benchlock.registry.scaffold.hub_model import scaffold_hub_model
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
-from benchlock.registry.scaffold.scaffold_answers import (
-    CONFIRMED,
-    add_file,
-    contains_path,
-    find_value,
-    is_confirmation,
-    list_open,
-    write_answers,
-)
-from benchlock.registry.text.collected_problems import Finding, Problems
+from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
+from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.yaml import read_yaml
 from benchlock.registry.versions.version_ranges import ANY, Constraint
 
-Subject = Literal["model", "dataset", "request"]
-
-UNKNOWN_LICENSE: Final = "LicenseRef-unknown"
-_HUB: Final = "hf:"
+HUB: Final = "hf:"
+"""The beginning of a source on the Hugging Face Hub."""
 _ENDINGS: Final = (".yaml", ".yml", ".json")
-_WITH_OFFSET: Final = ("class-scores", "class-index", "mask")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenValue:
-    """A value that no file states.
-
-    Attributes:
-        subject: What it is a value of.
-        finding: What is missing, and how to answer.
-        is_confirmation: Whether a generated value is to be checked.
-        default: The value that is taken if the user accepts all defaults; UNSET if there is none.
-        check: Returns what is wrong with an answer, as far as the value alone shows it; None if nothing is.
-    """
-
-    subject: Subject
-    finding: Finding
-    is_confirmation: bool
-    default: Any
-    check: Callable[[Any], BenchlockError | None]
-
-    @property
-    def path(self) -> str:
-        """The path of the value, below its subject: ``model.inputs[0].steps``."""
-        return f"{self.subject}.{self.finding.path}"
-
-
-@dataclass(frozen=True, slots=True)
-class GeneratedFile:
-    """A completed text that is to be written."""
-
-    path: Path
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +47,13 @@ class EvaluatedArtifact:
         manifest: The manifest.
         constraint: The constraint on its version, for the request.
         draft: The draft to publish; None if the artifact is published.
-        generated: The manifest to write; None if it exists.
+        generated: The manifest to write and the files that it refers to; none if the manifest exists.
     """
 
     manifest: Model | Dataset
     constraint: str
     draft: Draft | None = None
-    generated: GeneratedFile | None = None
+    generated: tuple[GeneratedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,108 +72,33 @@ class EvaluationFiles:
         return tuple(part.draft for part in (self.model, self.dataset) if part.draft is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerSource:
-    """Where the answers to open values come from.
+def scaffold_hub(kind: Kind, text: str, folder: Path, store: BlobStore | None, progress: Progress) -> ManifestScaffold:
+    """Generate the manifest of a model on the Hub.
 
-    Attributes:
-        ask: Returns answers by path, to one of the given values or more; raises if it has none.
-        show: Gets what was inferred: a heading, and the findings.
-        values: Given answers by path, such as ``model.task``.
-        files: Further files of the model: its labels and its code, each with ``path``, ``role`` and ``source``.
+    Args:
+        kind: The kind of the manifest, which must be a model.
+        text: ``hf:ORG/NAME@REVISION``, perhaps with a path.
+        folder: The folder that the manifest will be written to.
+        store: Receives the model file, so that publishing need not download it again; None for no store.
+        progress: Shows the download.
+
+    Raises:
+        BenchlockError: As ``parse_hub_repository`` and ``scaffold_hub_model``.
     """
+    if kind != "model":
+        raise InvalidInputError(
+            f"{text} is a model on the Hub, not a {kind}",
+            where=text,
+            next_step="download the files, and use their path",
+        )
+    access = source_access()
+    source = parse_hub_repository(text, access.hub, access.network)
 
-    ask: Callable[[Sequence[OpenValue]], Mapping[str, Any]]
-    show: Callable[[str, Sequence[Finding]], None]
-    values: Mapping[str, Any] = field(default_factory=dict)
-    files: tuple[Mapping[str, str], ...] = ()
+    def keep(path: Path, digest: Digest) -> None:
+        if store is not None:
+            store.put_file(path, digest)
 
-
-@dataclass(frozen=True, slots=True)
-class _PendingScaffold:
-    """A generated manifest or request whose open values need answers."""
-
-    subject: Subject
-    path: Path
-    scaffold: ManifestScaffold
-
-    def list_open(self, answers: Mapping[str, Any]) -> list[OpenValue]:
-        """List the values without an answer; a type of output may need another one."""
-        own = _answers_of(self.subject, answers)
-        text = self.scaffold.text
-        findings = [*list_open(self.scaffold.findings, own), *self._list_missing_offsets(own)]
-        return [
-            OpenValue(
-                self.subject,
-                finding,
-                confirms := is_confirmation(text, finding),
-                _default_of(finding, confirms),
-                partial(self._check, own, finding),
-            )
-            for finding in findings
-        ]
-
-    def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> BenchlockError | None:
-        """Return the first problem of an answer; what other values lack is no problem of it."""
-        text = write_answers(self.scaffold.text, self.scaffold.findings, {**own, finding.path: value})
-        try:
-            problems = _examine(self.subject, text)
-        except InvalidInputError as error:
-            problems = error.problems or (error,)
-        return next((problem for problem in problems if _concerns(problem, finding.path)), None)
-
-    def _list_missing_offsets(self, own: Mapping[str, Any]) -> list[Finding]:
-        """List the label offsets that the types of the outputs need."""
-        if self.subject != "model":
-            return []
-        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
-        outputs = document.get("outputs")
-        return [
-            Finding(
-                f"outputs[{index}].label_offset",
-                "label-offset",
-                f"an output of type {output['type']} needs it",
-                "write class index minus dataset label, 0 where they are equal",
-                todo=True,
-            )
-            for index, output in enumerate(outputs if isinstance(outputs, list) else ())
-            if isinstance(output, dict) and output.get("type") in _WITH_OFFSET and "label_offset" not in output
-        ]
-
-    def complete(self, answers: Mapping[str, Any], files: Iterable[Mapping[str, str]] = ()) -> GeneratedFile:
-        """Return the text with all answers."""
-        text = write_answers(self.scaffold.text, self.scaffold.findings, _answers_of(self.subject, answers))
-        for file in files:
-            text = add_file(text, {**file, "source": os.path.relpath(file["source"], self.path.parent)})
-        return GeneratedFile(self.path, text)
-
-
-def _examine(subject: Subject, text: str) -> Sequence[BenchlockError]:
-    """Return the problems of a text, or raise them."""
-    if subject == "request":
-        read_request(text, subject)
-        return ()
-    return examine(text, subject).problems.found
-
-
-def _concerns(problem: BenchlockError, path: str) -> bool:
-    """Return whether a problem is about the value at a path, or about a part of it."""
-    place, bracket, _ = (problem.where or "").partition(" (")
-    is_missing = problem.what.startswith("the key ") and "is missing" in problem.what
-    return bool(bracket) and not is_missing and contains_path(path, place)
-
-
-def _answers_of(subject: Subject, answers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answers of one subject, by paths below it."""
-    start = f"{subject}."
-    return {path.removeprefix(start): value for path, value in answers.items() if path.startswith(start)}
-
-
-def _default_of(finding: Finding, confirms: bool) -> Any:  # noqa: ANN401 - any YAML value
-    """Return the value that accepting all defaults means; UNSET where it would change a result."""
-    if confirms:
-        return CONFIRMED
-    return UNKNOWN_LICENSE if finding.path == "license" else UNSET
+    return scaffold_hub_model(source, folder, keep=keep, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +110,13 @@ class FileCollector:
         answers: Where answers come from.
         directory: The folder for generated files; None for that of the model, or of the dataset if the model is
             published.
+        progress: Shows downloads.
     """
 
     open_registry: Callable[[], Registry]
     answers: AnswerSource
     directory: Path | None = None
+    progress: Progress = SILENT
 
     def collect(self, model: str, dataset: str) -> EvaluationFiles:
         """Find or generate the files of an evaluation; write nothing.
@@ -244,12 +131,12 @@ class FileCollector:
         """
         folder = self._choose_folder(model, dataset)
         sources = (self._find("model", model, folder), self._find("dataset", dataset, folder))
-        generated = [source for source in sources if isinstance(source, _PendingScaffold)]
+        generated = [source for source in sources if isinstance(source, PendingScaffold)]
         for source in generated:
             self.answers.show(f"{source.subject}: {source.path} (new)", source.scaffold.findings)
         answers = self._answer(generated)
         artifacts = [
-            self._complete(source, answers) if isinstance(source, _PendingScaffold) else source for source in sources
+            self._complete(source, answers) if isinstance(source, PendingScaffold) else source for source in sources
         ]
         problems = Problems()
         for draft in (artifact.draft for artifact in artifacts if artifact.draft is not None):
@@ -295,25 +182,27 @@ class FileCollector:
         step = f"create its manifest: benchlock init {kind} {text}"
         raise InvalidInputError(f"{text} has no manifest", where=text, next_step=step)
 
-    def _answer(self, generated: Sequence[_PendingScaffold]) -> dict[str, Any]:
+    def _answer(self, generated: Sequence[PendingScaffold]) -> dict[str, Any]:
         """Return all answers, asking until no value is open: an answer may raise another one."""
         answers = dict(self.answers.values)
         while values := [value for source in generated for value in source.list_open(answers)]:
             answers |= self.answers.ask(values)
         return answers
 
-    def _complete(self, source: _PendingScaffold, answers: Mapping[str, Any]) -> EvaluatedArtifact:
+    def _complete(self, source: PendingScaffold, answers: Mapping[str, Any]) -> EvaluatedArtifact:
         """Return the artifact of a generated manifest."""
         generated = source.complete(answers, self.answers.files if source.subject == "model" else ())
-        name = f"{generated.path}, not written"
-        draft = read_draft(generated.text, name, generated.path, source_access())
+        for file in generated[1:]:
+            _refuse_other_text(file)
+        manifest = generated[0]
+        draft = read_draft(manifest.text, f"{manifest.path}, not written", manifest.path, source_access())
         return _evaluate_draft(draft, source.subject, generated)
 
-    def _find(self, kind: Literal["model", "dataset"], text: str, folder: Path) -> EvaluatedArtifact | _PendingScaffold:
+    def _find(self, kind: Literal["model", "dataset"], text: str, folder: Path) -> EvaluatedArtifact | PendingScaffold:
         """Find a published version, an existing manifest, or a file to describe."""
         path = Path(text)
-        if text.startswith(_HUB):
-            return self._find_on_hub(kind, text)
+        if text.startswith(HUB):
+            return self._find_on_hub(kind, text, folder)
         if not path.exists():
             return self._find_published(kind, text)
         if (path / MANIFEST).is_file() or (path.is_file() and path.suffix.lower() in _ENDINGS and _has_kind(path)):
@@ -324,15 +213,21 @@ class FileCollector:
             artifact = self._read_existing(kind, target)
             _require_source(artifact, source, target)
             return artifact
-        return _PendingScaffold(kind, target, scaffold_manifest(kind, source, target.parent))
+        return PendingScaffold(kind, target, scaffold_manifest(kind, source, target.parent))
 
-    def _find_on_hub(self, kind: Kind, text: str) -> EvaluatedArtifact | _PendingScaffold:
-        """Find a repository of the Hugging Face Hub. This is the place for it; none can be read yet."""
-        raise InvalidInputError(
-            f"{text}: a {kind} of the Hugging Face Hub cannot be read here yet",
-            where=text,
-            next_step="download the file and give its path, or give a manifest with hf: sources",
-        )
+    def _find_on_hub(
+        self, kind: Literal["model", "dataset"], text: str, folder: Path
+    ) -> EvaluatedArtifact | PendingScaffold:
+        """Describe a model on the Hugging Face Hub, unless a manifest of an earlier evaluation is there."""
+        repository = text.partition("@")[0]
+        target = folder / f"{repository.rpartition('/')[2]}.{kind}.yaml"
+        if not target.exists():
+            scaffold = scaffold_hub(kind, text, folder, self.open_registry().trial_store, self.progress)
+            return PendingScaffold(kind, target, scaffold)
+        artifact = self._read_existing(kind, target)
+        if not any(str(file.source).startswith((f"{repository}@", f"{repository}/")) for file in _sources(artifact)):
+            raise _other_source_error(text, target)
+        return artifact
 
     def _find_published(self, kind: Kind, text: str) -> EvaluatedArtifact:
         """Find the newest published version of ``NAME[@CONSTRAINT]``; without a constraint, the request gets one."""
@@ -357,7 +252,7 @@ class FileCollector:
     def _read_existing(self, kind: Literal["model", "dataset"], path: Path) -> EvaluatedArtifact:
         """Read an existing manifest, which is used as it is."""
         draft = read_manifest(path)
-        artifact = _evaluate_draft(draft, kind, None)
+        artifact = _evaluate_draft(draft, kind, ())
         self.answers.show(f"{kind}: {path} (exists, used as it is)", ())
         self._require_agreement(kind, path, draft.text)
         return artifact
@@ -365,7 +260,7 @@ class FileCollector:
     def _require_agreement(self, subject: Subject, path: Path, text: str) -> None:
         """Raise unless the given answers are those of an existing file, which is never overwritten."""
         document, problems = read_yaml(text, str(path)), Problems()
-        for key, value in _answers_of(subject, self.answers.values).items():
+        for key, value in answers_of(subject, self.answers.values).items():
             present = find_value(document.value, key)
             if value is not CONFIRMED and value != present:
                 what = f"{path.name} has another value of {key}, and existing files are not overwritten"
@@ -381,7 +276,7 @@ class FileCollector:
         given = self.answers.values.get("request.name")
         name = given if isinstance(given, str) else str(read_yaml(scaffold.text, "request").value["name"])
         path = folder / f"{name.replace('/', '-')}.yaml"
-        files = [part.generated for part in (model, dataset) if part.generated is not None]
+        files = [*model.generated, *dataset.generated]
         if path.exists():
             text = read_text(path, next_step="give a request file")
             request = read_request(text, str(path))
@@ -389,9 +284,9 @@ class FileCollector:
             self._require_agreement("request", path, text)
             _require_names(request, model.manifest, dataset.manifest, path)
         else:
-            pending = _PendingScaffold("request", path, scaffold)
+            pending = PendingScaffold("request", path, scaffold)
             self.answers.show(f"request: {path} (new)", scaffold.findings)
-            generated = pending.complete(self._answer([pending]))
+            (generated,) = pending.complete(self._answer([pending]))
             request = read_request(generated.text, f"{path}, not written")
             files.append(generated)
         return EvaluationFiles(model, dataset, request, path, tuple(files))
@@ -414,7 +309,7 @@ def _has_kind(path: Path) -> bool:
     return b"kind:" in head or b'"kind"' in head
 
 
-def _evaluate_draft(draft: Draft, kind: Subject, generated: GeneratedFile | None) -> EvaluatedArtifact:
+def _evaluate_draft(draft: Draft, kind: Subject, generated: tuple[GeneratedFile, ...]) -> EvaluatedArtifact:
     """Return the artifact of a draft, which must be of the kind.
 
     The request admits compatible versions, so that the next version of the draft needs no other request.
@@ -429,19 +324,37 @@ def _evaluate_draft(draft: Draft, kind: Subject, generated: GeneratedFile | None
     return EvaluatedArtifact(manifest, f"^{manifest.version}", draft, generated)
 
 
+def _sources(artifact: EvaluatedArtifact) -> tuple[File, ...]:
+    return tuple(file for file in files_of(artifact.manifest) if file.source is not UNSET)
+
+
 def _require_source(artifact: EvaluatedArtifact, source: Path, target: Path) -> None:
     """Raise unless an existing manifest describes a file or folder."""
     places = [
         (target.parent / file.source.removeprefix("file:")).resolve()
-        for file in files_of(artifact.manifest)
+        for file in _sources(artifact)
         if isinstance(file.source, str)
     ]
     wanted = source.resolve()
     if not any(place == wanted or place in wanted.parents or wanted in place.parents for place in places):
+        raise _other_source_error(str(source), target)
+
+
+def _other_source_error(source: str, target: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{target.name} describes another file than {source}",
+        where=str(target),
+        next_step="choose another folder with --directory, or delete the manifest to generate it again",
+    )
+
+
+def _refuse_other_text(file: GeneratedFile) -> None:
+    """Raise if a file that a manifest refers to exists with another text."""
+    if file.path.exists() and file.path.read_bytes() != file.text.encode():
         raise InvalidInputError(
-            f"{target.name} describes another file than {source}",
-            where=str(target),
-            next_step="choose another folder with --directory, or delete the manifest to generate it again",
+            f"{file.path} exists with another content",
+            where=str(file.path),
+            next_step="choose another folder with --directory, or delete the file to generate it again",
         )
 
 

@@ -59,7 +59,7 @@ def read_request(path: Path, as_of: str) -> "Request":
     return evaluation_request.parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
-def default_lock_path(path: Path, request: Request) -> Path:
+def default_lock_path(path: Path, request: "Request") -> Path:
     """Return the path of the lock of the request in the file ``path``: beside it, with the name of the request."""
     return path.with_name(f"{request.name.replace('/', '-')}.lock")
 

@@ -19,10 +19,7 @@ DIALOGUE = (
     ("model.license [LicenseRef-unknown]:", ""),
     ("model.task:", "guessing"),
     ("model.task:", "image-classification"),
-    ("model.framework.version:", ">=1.20 <2"),
     ("model.inputs[0].type:", "image"),
-    ("Is that right? [Y/n]:", ""),
-    ("model.inputs[0].layout:", "NCHW"),
     ("model.inputs[0].steps:", STEPS),
     ("model.outputs[0].type:", "class-scores"),
     ("model.outputs[0].label_offset:", "0"),
@@ -55,9 +52,7 @@ def test_without_a_terminal_each_missing_value_is_an_error_with_its_option(
     assert {"model.task", "model.inputs[0].steps", "model.license", "dataset.labels"} < errors.keys()
     for path, step in errors.items():
         assert f"{path}=VALUE" in step
-        assert ("--yes" in step) == (
-            path in {"model.license", "model.inputs[0].shape", "dataset.license", "dataset.labels"}
-        )
+        assert ("--yes" in step) == (path in {"model.license", "dataset.license", "dataset.labels"})
     assert not commands.registry.exists()
     assert sorted(path.name for path in words[1].parent.iterdir()) == ["data", "digits.onnx"]
 
@@ -67,8 +62,6 @@ def test_yes_accepts_defaults_and_nothing_else(commands: Commands, words: tuple[
     problems = commands.call(*words, "--yes", *steps).document["error"]["problems"]
     assert [problem["message"].split()[0] for problem in problems] == [
         "model.task",
-        "model.framework.version",
-        "model.inputs[0].layout",
         "model.outputs[0].type",
     ]
 

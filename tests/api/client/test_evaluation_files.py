@@ -9,12 +9,8 @@ import pytest
 from msgspec import UNSET
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.client.evaluation_files import (
-    AnswerSource,
-    EvaluationFiles,
-    FileCollector,
-    OpenValue,
-)
+from benchlock.api.client.evaluation_files import EvaluationFiles, FileCollector
+from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.registry.publishing.publication import publish_all
@@ -119,7 +115,6 @@ def test_an_answer_is_checked_alone(folder: Path) -> None:
         "model.task": "guessing",
         "model.outputs[0].type": 7,
         "model.inputs[0].steps": [{"decode": {"color": "pink"}}],
-        "model.framework.version": "new",
     }
     problems = dict[str, str | None]()
 
@@ -188,7 +183,6 @@ def test_what_cannot_be_evaluated_is_refused_with_the_next_step(folder: Path) ->
     write(collector().collect(model, data))
     for words, message in {
         ("no such file", data): "no such file not found",
-        ("hf:owner/name@main", data): "cannot be read here yet",
         (str(DIGITS / "dataset.yaml"), data): "is the manifest of a dataset, not of a model",
         (str(folder / "data" / "digits.onnx"), str(folder / "data")): "would become a part of the dataset",
     }.items():

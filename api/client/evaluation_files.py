@@ -219,13 +219,14 @@ class FileCollector:
         self, kind: Literal["model", "dataset"], text: str, folder: Path
     ) -> EvaluatedArtifact | PendingScaffold:
         """Describe a model on the Hugging Face Hub, unless a manifest of an earlier evaluation is there."""
-        repository = text.partition("@")[0]
+        access = source_access()
+        repository = parse_hub_repository(text, access.hub, access.network).name
         target = folder / f"{repository.rpartition('/')[2]}.{kind}.yaml"
         if not target.exists():
             scaffold = scaffold_hub(kind, text, folder, self.open_registry().trial_store, self.progress)
             return PendingScaffold(kind, target, scaffold)
         artifact = self._read_existing(kind, target)
-        if not any(str(file.source).startswith((f"{repository}@", f"{repository}/")) for file in _sources(artifact)):
+        if not any(str(file.source).startswith(f"hf://{repository}@") for file in _sources(artifact)):
             raise _other_source_error(text, target)
         return artifact
 

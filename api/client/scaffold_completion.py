@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,6 +19,7 @@ from benchlock.registry.scaffold.scaffold_answers import (
     contains_path,
     is_confirmation,
     list_open,
+    locate_todos,
     write_answers,
 )
 from benchlock.registry.text.collected_problems import Finding
@@ -86,6 +87,11 @@ class PendingScaffold:
     subject: Subject
     path: Path
     scaffold: ManifestScaffold
+
+    def __post_init__(self) -> None:
+        """Give the findings the paths of their keys, by which they are answered."""
+        findings = locate_todos(self.scaffold.text, self.scaffold.findings)
+        object.__setattr__(self, "scaffold", replace(self.scaffold, findings=findings))
 
     def list_open(self, answers: Mapping[str, Any]) -> list[OpenValue]:
         """List the values without an answer; a type of output may need another one."""

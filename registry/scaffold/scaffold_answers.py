@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from benchlock.artifacts.errors import InvalidInputError
@@ -17,6 +18,7 @@ CONFIRMED: Final = object()
 _FLOW_STARTS = "[{\"'"
 _CONFIRM = "# TODO confirm:"
 _INDENT = "  "
+_PLACEHOLDER = "todo_placeholder"
 _STEP = re.compile(r"([^.\[\]]+)|\[([0-9]+)\]")
 
 
@@ -39,12 +41,46 @@ def is_confirmation(text: str, finding: Finding) -> bool:
     return any(_is_todo_of(line, finding) and line.lstrip().startswith(_CONFIRM) for line in text.splitlines())
 
 
+def locate_todos(text: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return findings with the paths of the keys that their TODO lines stand for: ``splits.test.fields``.
+
+    A line that asks to check a value, or that stands between the elements of a list, keeps its path.
+    """
+    lines, located = text.splitlines(), list[Finding]()
+    indices = set[int]()
+    for finding in findings:
+        index = next((i for i, line in enumerate(lines) if i not in indices and _is_todo_of(line, finding)), None)
+        if index is None or lines[index].lstrip().startswith(_CONFIRM):
+            located.append(finding)
+            continue
+        indices.add(index)
+        located.append(replace(finding, path=_locate(lines, index) or finding.path))
+    return tuple(located)
+
+
+def _locate(lines: Sequence[str], index: int) -> str | None:
+    """Return the path of the key that a TODO line stands for; None if no key can be in its place."""
+    line = lines[index]
+    subject = line.partition("# TODO ")[2].partition(":")[0].rpartition(".")[2]
+    indent = line[: len(line) - len(line.lstrip())]
+    try:
+        document = read_yaml("\n".join([*lines[:index], f"{indent}{_PLACEHOLDER}: 0", *lines[index + 1 :]]), "text")
+    except InvalidInputError:
+        return None
+    path = next((path for path in document.marks if path.endswith(_PLACEHOLDER)), None)
+    return None if path is None else path.removesuffix(_PLACEHOLDER) + subject
+
+
 def list_open(findings: Iterable[Finding], answers: Answers) -> tuple[Finding, ...]:
     """List the TODO findings without an answer, for their own paths or for values that contain them."""
     return tuple(
         finding
         for finding in findings
-        if finding.todo and not any(contains_path(path, finding.path) for path in answers)
+        if finding.todo
+        and not any(
+            path == finding.path or (value is not CONFIRMED and contains_path(path, finding.path))
+            for path, value in answers.items()
+        )
     )
 
 

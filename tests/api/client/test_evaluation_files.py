@@ -1,21 +1,27 @@
 """The files of an evaluation: generated from a model and a dataset, completed, and used again."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import huggingface_hub
 import pytest
 from msgspec import UNSET
+from PIL import Image
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.evaluation_files import EvaluationFiles, FileCollector
 from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.local_registry import open_registry
+from benchlock.artifacts.blob_store import FileStore
+from benchlock.artifacts.digest import from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.publication import publish_all
 from benchlock.registry.text.collected_problems import Finding
 from tests.support.registry.digits import DIGITS
+from tests.support.servers.hub import HubServer, serving_hub
 
 ANSWERS = {
     "model.task": "image-classification",
@@ -40,6 +46,17 @@ def accept(values: Sequence[OpenValue]) -> Mapping[str, Any]:
 
 def no_registry() -> NoReturn:
     raise AssertionError("no published name was given")
+
+
+@pytest.fixture
+def hub() -> Iterator[HubServer]:
+    """A Hub with the model in a repository."""
+    with serving_hub() as running:
+        running.repo.lfs = frozenset({"digits.onnx"})
+        running.repo.commits["c" * 40] = {"digits.onnx": (DIGITS / "models" / "digits.onnx").read_bytes()}
+        running.repo.revisions["main"] = "c" * 40
+        yield running
+        huggingface_hub.close_session()
 
 
 @pytest.fixture
@@ -208,3 +225,50 @@ def test_a_request_is_generated_for_names_and_manifests_alone(folder: Path) -> N
     assert "benchlock init model" in str(raised.value.next_step)
     scaffold = collector({}).scaffold_request(str(DIGITS / "models" / "digits-onnx.yaml"), str(DIGITS / "dataset.yaml"))
     assert [finding.path for finding in scaffold.findings if finding.todo] == ["dataset.split"]
+
+
+def test_a_model_of_the_hub_is_pinned_and_its_file_kept(
+    folder: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.web.origin)
+    registry = EmbeddedRegistry(open_registry(str(folder / "registry"), print))
+    source = AnswerSource(accept, lambda *_: None, ANSWERS)
+    hub_collector = FileCollector(lambda: registry, source, folder / "new")
+    words = ("hf:org/net@main", str(folder / "data" / "test-images.idx"))
+    files = hub_collector.collect(*words)
+    assert files.generated[0].path.name == "net.model.yaml"
+    (file,) = (file for file in files.model.manifest.files if file.role == "graph")
+    assert file.source == f"hf://org/net@{'c' * 40}/digits.onnx"
+    assert registry.store.exists(from_hex(str(file.sha256)))
+    (folder / "new").mkdir()
+    write(files)
+    assert hub_collector.collect(*words).generated == ()
+    with pytest.raises(InvalidInputError, match="describes another file"):
+        hub_collector.collect("hf:other/net@main", words[1])
+
+
+def test_folders_of_classes_become_a_dataset_with_the_files_that_it_refers_to(folder: Path) -> None:
+    for name in ("cat", "dog"):
+        (folder / "photos" / name).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(folder / "photos" / name / "1.png")
+    words = (str(folder / "digits.onnx"), str(folder / "photos"))
+    files = collector().collect(*words)
+    names = [generated.path.name for generated in files.generated]
+    assert (names[0], names[1], names[-1]) == (
+        "digits.onnx.model.yaml",
+        "photos.dataset.yaml",
+        "digits-on-photos.yaml",
+    )
+    write(files)
+    publish_all(files.drafts, *empty_registry(folder))
+    assert collector().collect(*words).generated == ()
+    (folder / "photos.dataset.yaml").unlink()
+    labels = next(path for path in folder.glob("photos.*") if path.name.endswith("labels.txt"))
+    labels.write_text("others\n")
+    with pytest.raises(InvalidInputError, match="exists with another content"):
+        collector().collect(*words)
+
+
+def empty_registry(folder: Path) -> tuple[FileStore, Catalogue]:
+    registry = EmbeddedRegistry(open_registry(str(folder / "registry"), print))
+    return registry.store, registry.catalogue

@@ -9,6 +9,7 @@ from benchlock.registry.scaffold.scaffold_answers import (
     find_value,
     is_confirmation,
     list_open,
+    locate_todos,
     parse_answer,
     write_answers,
 )
@@ -127,3 +128,37 @@ def test_a_file_is_added_once() -> None:
 def test_a_value_is_found_by_its_path() -> None:
     document = {"a": [{"b": {"c": 1}}]}
     assert [find_value(document, path) for path in ("a[0].b.c", "a[1].b", "a.b", "x")] == [1, None, None, None]
+
+
+def test_a_todo_line_is_located_where_its_key_belongs() -> None:
+    notes = ImportNotes()
+    text = f"""\
+splits:
+  test:
+    file: x.npz
+    {notes.todo("splits.fields", "fields", "fields", "x", "y")}
+inputs:
+  - name: x
+    steps:
+      {notes.todo("inputs[0].steps", "resize", "confirm", "about the resize", "check")}
+      - decode:
+          color: L
+          {notes.todo("inputs[0].steps", "exif", "exif", "x", "write ignore or apply")}
+framework:
+  name: n
+  {notes.todo("framework.version", "no-framework-version", "framework.version", "x", "y")}
+"""
+    located = locate_todos(text, notes.findings)
+    assert [finding.path for finding in located] == [
+        "splits.test.fields",
+        "inputs[0].steps",
+        "inputs[0].steps[0].decode.exif",
+        "framework.version",
+    ]
+    confirmed = {"inputs[0].steps": CONFIRMED}
+    assert [finding.path for finding in list_open(located, confirmed)][1] == "inputs[0].steps[0].decode.exif"
+    answered = write_answers(text, located, confirmed | {"inputs[0].steps[0].decode.exif": "ignore"})
+    document = read_yaml(answered, "t").value
+    assert document["inputs"][0]["steps"] == [{"decode": {"color": "L", "exif": "ignore"}}]
+    replaced = write_answers(text, located, {"inputs[0].steps": []})
+    assert "TODO exif" not in replaced

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 CREATING_COMMANDS = frozenset(
-    {"publish", "run", "image build", "bundle import", "db create", "token create", "serve", "worker"}
+    {"publish", "run", "eval", "image build", "bundle import", "db create", "token create", "serve", "worker"}
 )
 """The commands that create a registry if there is none."""
 
@@ -91,7 +91,7 @@ class Invocation:
 COMMAND_GROUPS = {
     "Artifacts": {
         "publish": ("publish_command.publish", "Publish artifacts to the registry."),
-        "init": ("manifest_commands.init", "Generate a commented manifest from a file."),
+        "init": ("manifest_commands.init", "Generate a commented manifest from a file, or a request."),
         "golden": ("golden_command.golden", "Create or check the golden tensors of a model."),
         "list": ("artifact_commands.list_artifacts", "List published artifacts."),
         "show": ("artifact_commands.show", "Show an artifact or a run."),
@@ -107,6 +107,7 @@ COMMAND_GROUPS = {
         "why": ("lock_commands.why", "Explain why a lock has this version of an artifact."),
     },
     "Runs": {
+        "eval": ("eval_command.evaluate", "Evaluate a model on a dataset: publish, lock and run."),
         "run": ("run_commands.run", "Run a lock and record the run."),
         "rerun": ("run_commands.rerun", "Run a lock again and compare with an earlier run."),
         "compare": ("compare_command.compare", "Compare runs, or run locks interleaved and compare them."),

@@ -11,11 +11,18 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say, say_lines
 from benchlock.api.cli.run_options import read_lock, suggest_files, suggest_targets
-from benchlock.api.client.user_files import ID_PREFIX, LOCK_ID_LINE, complete_lock_id, read_request, read_text
+from benchlock.api.client.user_files import (
+    ID_PREFIX,
+    LOCK_ID_LINE,
+    complete_lock_id,
+    default_lock_path,
+    read_request,
+    read_text,
+    write_text,
+)
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import lock_document
-from benchlock.artifacts.atomic_files import create_file
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
@@ -86,7 +93,7 @@ def lock(
     Example: benchlock lock digits.yaml
     """
     question = read_request(request, as_of)
-    path = out or request.with_name(f"{question.name.replace('/', '-')}.lock")
+    path = out or default_lock_path(request, question)
     if check:
         _check(invocation, question, path, upgrade)
         return
@@ -151,19 +158,6 @@ def _tell_changes(invocation: Invocation, replaced: Lock, new_lock: Lock) -> tup
     for line in (*map(str, changes), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])):
         say_lines(line)
     return changes
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    try:
-        with create_file(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {path}: {error.strerror or error}",
-            where=str(path),
-            next_step="choose a file in a writable folder",
-        ) from error
 
 
 def _check(invocation: Invocation, request: Request, path: Path, upgrade: tuple[str, ...]) -> None:

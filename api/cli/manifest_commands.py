@@ -11,23 +11,27 @@ from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import todo_lines
 from benchlock.api.cli.run_options import suggest_kinds
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.registry.artifact_names import parse_kind
+from benchlock.registry.artifact_names import Kind, parse_kind
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.scaffold.mlmodelscope.mlmodelscope_import import ImportedManifest, ImportFailure, import_all
 
 Results = dict[Path, ImportedManifest | ImportFailure]
 
 MANIFEST = "manifest.yaml"
+REQUEST = "request"
 
 
 @click.command()
-@click.argument("kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework or image.")
 @click.argument(
-    "file",
-    metavar="[FILE]",
-    required=False,
-    type=click.Path(path_type=Path),
-    help="File or folder that the manifest describes.",
+    "kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework, image or request."
+)
+@click.argument(
+    "files",
+    metavar="[FILE|hf:ORG/NAME@REVISION]...",
+    nargs=-1,
+    type=click.Path(),
+    help="File or folder that the manifest describes, or a model on the Hugging Face Hub; for a request, a model and "
+    "a dataset: published names or manifests.",
 )
 @click.option(
     "-o",
@@ -35,53 +39,100 @@ MANIFEST = "manifest.yaml"
     "out",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Output file; default: manifest.yaml beside FILE.",
+    help="Output file; default: manifest.yaml beside FILE, or in this folder; request.yaml for a request.",
 )
 @click.pass_obj
-def init(invocation: Invocation, kind: str, file: Path | None, out: Path | None) -> None:
-    """Generate a commented manifest from a file.
+def init(invocation: Invocation, kind: str, files: tuple[str, ...], out: Path | None) -> None:
+    r"""Generate a commented manifest from a file, or a request.
+
+    Writes every value that the file, or metadata beside it, determines, and prints why. A TODO line marks what is
+    missing.
 
     Example: benchlock init model digits.onnx
+
+    \b
+    Also:
+      benchlock init model hf:org/net@main -o net/manifest.yaml
+      benchlock init dataset photos/
     """
-    manifest_kind, source = parse_kind(kind), None if file is None else file.absolute()
-    target = _choose_target(source, out)
-    scaffold = scaffold_manifest(manifest_kind, source, target.parent)
-    _write_new_manifest(target, scaffold.text)
+    if len(files) > (most := 2 if kind == REQUEST else 1):
+        raise InvalidInputError(f"{len(files)} arguments after {kind}", where=files[most], next_step="omit the last")
+    if kind == REQUEST:
+        target = _choose_target(None, out, f"{REQUEST}.yaml")
+        scaffold = _scaffold_request(invocation, files)
+        step = f"benchlock lock {target}"
+    else:
+        target, scaffold = _scaffold(invocation, parse_kind(kind), files[0] if files else None, out)
+        step = f"benchlock publish --dry-run {target}"
+    _write_scaffold(target, scaffold)
     if invocation.as_json:
         findings = [finding.document() for finding in scaffold.findings]
-        output.print_json({"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings})
+        document = {"manifest": str(target), "kind": kind, "todos": scaffold.todos, "findings": findings}
+        output.print_json(document | {"files": [str(target.parent / name) for name in scaffold.files]})
     else:
-        _print_manifest_todos(target, scaffold)
+        _print_manifest_todos(target, scaffold, step)
 
 
-def _choose_target(source: Path | None, out: Path | None) -> Path:
+def _scaffold(invocation: Invocation, kind: Kind, file: str | None, out: Path | None) -> tuple[Path, ManifestScaffold]:
+    """Generate the manifest of a file, a folder or a model on the Hub; with the path to write it to."""
+    if file is not None and file.startswith("hf:"):
+        from benchlock.api.client.evaluation_files import scaffold_hub  # noqa: PLC0415 - network code; local files need none
+
+        target = _choose_target(None, out)
+        registry = None if "://" in invocation.registry else invocation.find_registry()
+        store = None if registry is None else registry.trial_store
+        return target, scaffold_hub(kind, file, target.parent, store, invocation.progress)
+    source = None if file is None else Path(file).absolute()
+    target = _choose_target(source, out)
+    return target, scaffold_manifest(kind, source, target.parent)
+
+
+def _scaffold_request(invocation: Invocation, files: tuple[str, ...]) -> ManifestScaffold:
+    """Generate a request for a model and a dataset; what is not given becomes a TODO line."""
+    from benchlock.api.client.evaluation_files import FileCollector  # noqa: PLC0415 - publishing code; a manifest needs none
+    from benchlock.api.client.scaffold_completion import AnswerSource  # noqa: PLC0415 - as above
+
+    source = AnswerSource(ask=lambda _: {}, show=lambda *_: None)
+    model, dataset = (*files, None, None)[:2]
+    return FileCollector(lambda: invocation.opened, source).scaffold_request(model, dataset)
+
+
+def _choose_target(source: Path | None, out: Path | None, name: str = MANIFEST) -> Path:
     if out is not None:
-        return (out / MANIFEST if out.is_dir() else out).absolute()
-    return (Path.cwd() if source is None else source.parent) / MANIFEST
+        return (out / name if out.is_dir() else out).absolute()
+    return (Path.cwd() if source is None else source.parent) / name
 
 
-def _write_new_manifest(target: Path, text: str) -> None:
-    try:
-        with target.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise InvalidInputError(
-            f"{target} already exists; nothing was written",
-            where=str(target),
-            next_step="choose another path with -o PATH",
-        ) from error
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {target}: {error.strerror}", where=str(target), next_step="choose another path with -o PATH"
-        ) from error
+def _write_scaffold(target: Path, scaffold: ManifestScaffold) -> None:
+    """Write a manifest and the files beside it, or none of them if one exists with another text."""
+    texts = {target.parent / name: text for name, text in scaffold.files.items()}
+    texts = {path: text for path, text in texts.items() if not _has_text(path, text)} | {target: scaffold.text}
+    for path in texts:
+        if path.exists() or path.is_symlink():
+            what = f"{path} already exists; nothing was written"
+            raise InvalidInputError(what, where=str(path), next_step="choose another path with -o PATH")
+    for path, text in texts.items():
+        try:
+            with path.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError as error:
+            what = f"cannot write {path}: {error.strerror}"
+            raise UnavailableError(what, where=str(path), next_step="choose another path with -o PATH") from error
 
 
-def _print_manifest_todos(target: Path, scaffold: ManifestScaffold) -> None:
-    output.echo(f"wrote {target}")
+def _has_text(path: Path, text: str) -> bool:
+    """Return whether a file has exactly this text."""
+    content = text.encode()
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+
+
+def _print_manifest_todos(target: Path, scaffold: ManifestScaffold, step: str) -> None:
+    for path in (*(target.parent / name for name in scaffold.files), target):
+        output.echo(f"wrote {path}")
     for finding in scaffold.findings:
         mark = "TODO" if finding.todo else "    "
         output.echo(f"  {mark} {finding.path}: {finding.what}; {finding.done}")
-    output.echo(f"{todo_lines(scaffold.todos)} to complete; then run benchlock publish --dry-run {target}")
+    output.echo(f"{todo_lines(scaffold.todos)} to complete; then run {step}" if scaffold.todos else f"next: {step}")
 
 
 ENDINGS = (".yml", ".yaml")

@@ -85,16 +85,31 @@ def run(
     if repeat is not None:
         _repeat(invocation, locked, once, shares, repeat)
         return
-    result = once()
+    report_run(invocation, locked, once(), clock)
+
+
+def report_run(
+    invocation: Invocation, lock: Lock, run: Run, clock: WallClock, details: Mapping[str, Any] | None = None
+) -> None:
+    """Print a run with its judged claims, and exit with code 1 if it failed.
+
+    Args:
+        invocation: The call of the command.
+        lock: The lock of the run.
+        run: The run.
+        clock: The clock of the command.
+        details: Further keys of the JSON document.
+    """
     with clock.part("claims"):
-        claim_verdicts, warnings = judge_claims(invocation, locked, result), find_warnings(invocation, locked, result)
+        claim_verdicts, warnings = judge_claims(invocation, lock, run), find_warnings(invocation, lock, run)
     account = clock.account()
     if invocation.as_json:
-        output.print_json(answer_document(result, locked, claim_verdicts, warnings) | {"wall": wall_document(account)})
+        document = answer_document(run, lock, claim_verdicts, warnings) | {"wall": wall_document(account)}
+        output.print_json(document | dict(details or {}))
     else:
-        print_answer(result, locked, claim_verdicts, warnings)
+        print_answer(run, lock, claim_verdicts, warnings)
         print_wall(account)
-    if result.end is None or result.end.outcome != "done":
+    if run.end is None or run.end.outcome != "done":
         raise click.exceptions.Exit(EXIT_REFUSED)
 
 

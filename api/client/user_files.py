@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol
 from benchlock.registry.database.ids_and_timestamps import SHORTEST_PREFIX
 from benchlock.registry.lock.lockfile import Lock, load
@@ -58,6 +59,11 @@ def read_request(path: Path, as_of: str) -> "Request":
     return evaluation_request.parse_request({**request.document, "as_of": as_of}, str(path)) if as_of else request
 
 
+def default_lock_path(path: Path, request: "Request") -> Path:
+    """Return the path of the lock of the request in the file ``path``: beside it, with the name of the request."""
+    return path.with_name(f"{request.name.replace('/', '-')}.lock")
+
+
 def complete_lock_id(text: str) -> str:
     """Add ``sha256:`` to the digits of a lock id, complete or not; return the name of a file unchanged."""
     return f"{ID_PREFIX}{text}" if _LOCK_DIGITS.fullmatch(text) and not Path(text).exists() else text
@@ -69,3 +75,16 @@ def load_lock(catalogue: CatalogueProtocol, text: str) -> Lock:
     if name.startswith(ID_PREFIX):
         return load(catalogue.get_lock(catalogue.find_lock(name)), name)
     return load(read_text(Path(name), next_step="give a lockfile or a lock id"), name)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    try:
+        with create_file(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {path}: {error.strerror or error}",
+            where=str(path),
+            next_step="choose a file in a writable folder",
+        ) from error

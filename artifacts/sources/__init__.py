@@ -7,7 +7,7 @@ from benchlock.artifacts.net.network_policy import LARGEST_DOWNLOAD, NetworkPoli
 from benchlock.artifacts.sources.dvc_source import DvcSource
 from benchlock.artifacts.sources.file_source import FileSource, FolderSource
 from benchlock.artifacts.sources.https_source import HttpsSource
-from benchlock.artifacts.sources.hub_source import Hub, HubSource
+from benchlock.artifacts.sources.hub_source import Hub, HubFile, HubSource, parse_hub_repository
 from benchlock.artifacts.sources.source_loader import (
     RemoteSource,
     Source,
@@ -25,6 +25,7 @@ __all__ = [
     "FolderSource",
     "HttpsSource",
     "Hub",
+    "HubFile",
     "HubSource",
     "NetworkPolicy",
     "RemoteSource",
@@ -33,5 +34,6 @@ __all__ = [
     "fetch_file",
     "fetch_tree",
     "open_source",
+    "parse_hub_repository",
     "pin_revision",
 ]

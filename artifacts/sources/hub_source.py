@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 from urllib.parse import quote, unquote
 
 from benchlock.artifacts.digest import Digest
@@ -28,10 +28,13 @@ HUB: Final = "https://huggingface.co"
 _UNPROXIED: Final = ("http://", "https://localhost", "https://127.0.0.1", "https://[::1]")
 """URLs without a proxy, in the notation of the Hub's client: this machine, and so all unencrypted URLs."""
 _SECONDS: Final = 20.0  # timeout of a response of a few lines
+_MOST_FILES: Final = 20_000
 _FOLDERS: Final[dict[str, Repository]] = {"datasets": "dataset", "spaces": "space"}
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SOURCE: Final = re.compile(r"hf://(?:(datasets|spaces)/)?([\w.-]+/[\w.-]+)@([^/@]+)/(.+)", re.ASCII | re.DOTALL)
+
+_REPOSITORY: Final = re.compile(r"hf:(?://)?([\w.-]+/[\w.-]+)(?:@([^/@]+))?(?:/([^@]+))?", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,23 @@ class Hub:
     endpoint: str = HUB
     token: str | None = field(default=None, repr=False)
     commits: dict[tuple[str, str, str], str] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository: its path, its size in bytes, and the SHA-256 of a file in LFS, as the Hub states them."""
+
+    path: str
+    size: int | None
+    sha256: str | None
+
+
+def _read_file(file: Any) -> HubFile:  # noqa: ANN401 - of a heavy library
+    """Read a file in the Hub's description of a repository."""
+    sha256 = file.lfs.sha256 if file.lfs else None
+    if sha256 is not None and not _SHA256.fullmatch(sha256):
+        raise ValueError("a file has an invalid digest")
+    return HubFile(file.rfilename, file.size, sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +112,34 @@ class HubSource:
         session = Session(url, str(self), SOURCE_ERROR_POLICY, self._make_policy(), authorization=authorization)
         return open_download(session, url, offset, limit)
 
+    def list_files(self) -> tuple[str, tuple[HubFile, ...]]:
+        """Return the commit of the revision, and all files of the repository at that commit, whatever the path.
+
+        Raises:
+            InvalidInputError: The repository or revision does not exist or is not accessible, or has too many files.
+            UnavailableError: The Hub does not answer.
+        """
+        information = self._read_information(files_metadata=True)
+        with _convert_failures(self):
+            files = tuple(_read_file(file) for file in information.siblings or ())
+        if len(files) > _MOST_FILES:
+            what = f"the {self.kind} {self.name} has more than {_MOST_FILES} files"
+            raise InvalidInputError(what, where=str(self), next_step="download the files that are needed")
+        return self._parse_commit(information.sha), files
+
     def _read_commit(self) -> str:
+        return self._parse_commit(self._read_information().sha)
+
+    def _read_information(self, *, files_metadata: bool = False) -> Any:  # noqa: ANN401 - of a heavy library
         import huggingface_hub  # noqa: PLC0415 - heavy; only sources on the Hub need it
 
         api = huggingface_hub.HfApi(endpoint=self.hub.endpoint, token=self.hub.token or False)
         with _convert_failures(self):
-            commit = api.repo_info(self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS).sha
+            return api.repo_info(
+                self.name, repo_type=self.kind, revision=self.revision, timeout=_SECONDS, files_metadata=files_metadata
+            )
+
+    def _parse_commit(self, commit: str | None) -> str:
         if commit is None or not _COMMIT.fullmatch(commit):
             raise UnavailableError(
                 f"the Hub returned no commit for {self}", where=str(self), next_step="write the commit"
@@ -140,6 +182,24 @@ def parse_hub_source(source: str, hub: Hub, network: NetworkPolicy) -> HubSource
     folder, name, revision, path = match.groups()
     kind = _FOLDERS[folder] if folder else "model"
     return HubSource(kind, name, unquote(revision), check_path(path), hub, network)
+
+
+def parse_hub_repository(source: str, hub: Hub, network: NetworkPolicy) -> HubSource:
+    """Parse ``hf:ORG/NAME[@REVISION][/PATH]``, a model repository or one of its files; the default revision is main.
+
+    Raises:
+        InvalidInputError: The text has another form.
+    """
+    match = _REPOSITORY.fullmatch(source)
+    if not match or match[1].partition("/")[0] in _FOLDERS:
+        shown = redact_password(source)
+        raise InvalidInputError(
+            f"{shown} is not a model on the Hub",
+            where=shown,
+            next_step="write hf:ORG/NAME@REVISION, or hf:ORG/NAME@REVISION/PATH for one of several model files",
+        )
+    path = check_path(match[3]) if match[3] else ""
+    return HubSource("model", match[1], unquote(match[2] or "main"), path, hub, network)
 
 
 _current_source: ContextVar[HubSource] = ContextVar("_asked")

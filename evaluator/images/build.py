@@ -34,6 +34,7 @@ from benchlock.evaluator.images.image_layers import PACKAGES, PREFIX, encode_con
 from benchlock.evaluator.images.wheel_install import Layout, Sources, compile_all, install_wheel, run_parallel
 from benchlock.evaluator.images.wheels import IndexOptions, Target, Wheel, copy, fetch, host_target, resolve
 from benchlock.registry.manifests.manifest_types import File, Framework, Image, Platform, Provision, Role
+from benchlock.registry.versions.semantic_version import Version as SemanticVersion
 from benchlock.registry.versions.semantic_version import from_pep440
 
 WHEELS = "wheels"
@@ -77,6 +78,8 @@ LAYERS = "layers"
 
 _MAX_LAYERS = 121
 """Engines that stack layers with overlayfs support about 125."""
+_MAX_SKIPPED = 20
+"""Maximum number of releases that are tried and do not fit."""
 _TREES = "benchlock-build"
 
 
@@ -202,8 +205,15 @@ class Builder:
     store: BlobStore
     progress: Progress
 
-    def build(self, spec: str, options: BuildOptions) -> BuiltImage:
-        """Build the image for ``spec`` (``NAME==VERSION``) without publishing it.
+    def build(
+        self, spec: str, options: BuildOptions, admits: Callable[[SemanticVersion], bool] | None = None
+    ) -> BuiltImage:
+        """Build an image without publishing it.
+
+        Args:
+            spec: ``NAME==VERSION``; or a name alone or with other clauses, for the newest release that fits.
+            options: The options of the build.
+            admits: Which releases fit; None for all. A pinned version needs no leave.
 
         Raises:
             InvalidInputError: The framework, version or a requirement is unknown, or the wheels conflict.
@@ -211,9 +221,9 @@ class Builder:
             UnavailableError: pip, the index, mmdebstrap or chroot is missing or failed.
         """
         with disk_errors("building an image"):
-            return self._build(spec, options)
+            return self._build(spec, options, admits or (lambda _: True))
 
-    def _build(self, spec: str, options: BuildOptions) -> BuiltImage:
+    def _build(self, spec: str, options: BuildOptions, admits: Callable[[SemanticVersion], bool]) -> BuiltImage:
         choice = choose_framework(spec, options.device)
         extra = [str(parse_requirement(text)) for text in options.requirements]
         if options.base is not None and not options.layers:
@@ -223,14 +233,44 @@ class Builder:
         base = self._base(options.base) if options.layers else None
         target = host_target() if base is None else base.target
         with self.progress.task("resolving wheels"):
-            requirements = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
-            wheels = resolve(requirements, target, options.index, scratch=self.workspace)
+            wheels = self._resolve(choice, extra, target, options.index, admits)
         check_device(wheels, options.device)
         platform, files = self._lock(wheels, target, options)
         if base is not None:
             platform, more = self._assemble(base, _order_layers(wheels, choice), platform)
             files += more
         return BuiltImage(*_manifests(choice, wheels, platform, files, options.version), self.workspace)
+
+    def _resolve(
+        self,
+        choice: FrameworkChoice,
+        extra: Sequence[str],
+        target: Target,
+        index: IndexOptions,
+        admits: Callable[[SemanticVersion], bool],
+    ) -> tuple[Wheel, ...]:
+        """Resolve the wheels of the pinned version, or of the newest release that fits.
+
+        A release fits if SemVer can express its version, and ``admits`` returns true.
+        """
+        requirements = [choice.requirement, *HARNESS_REQUIREMENTS, *extra]
+        skipped: list[str] = []
+        while len(skipped) < _MAX_SKIPPED:
+            exclusions = [f"{choice.distribution}!={version}" for version in skipped]
+            try:
+                wheels = resolve([*requirements, *exclusions], target, index, scratch=self.workspace)
+            except InvalidInputError:
+                if skipped:
+                    break
+                raise
+            version = _find_version(wheels, choice)
+            if choice.is_pinned or _fits(version, admits):
+                return wheels
+            skipped.append(version)
+        name = choice.framework.name
+        raise InvalidInputError(
+            f"no release of {name} fits; not {', '.join(skipped)}", next_step=f"choose a version: {name}==VERSION"
+        )
 
     def _base(self, base: Path | RemoteBase | None) -> Base:
         if isinstance(base, RemoteBase):
@@ -281,10 +321,23 @@ def _order_layers(wheels: Sequence[Wheel], choice: FrameworkChoice) -> list[Whee
     return sorted(wheels, key=lambda wheel: (wheel.name not in harness, wheel.name == choice.distribution, wheel.name))
 
 
+def _find_version(wheels: Iterable[Wheel], choice: FrameworkChoice) -> str:
+    """Return the version of the framework's wheel."""
+    return next(wheel.version for wheel in wheels if wheel.name == choice.distribution)
+
+
+def _fits(version: str, admits: Callable[[SemanticVersion], bool]) -> bool:
+    """Return whether SemVer can express a version, and ``admits`` returns true for it."""
+    try:
+        return admits(from_pep440(version))
+    except InvalidInputError:
+        return False
+
+
 def _manifests(
     choice: FrameworkChoice, wheels: Iterable[Wheel], platform: Platform, files: Sequence[File], version: str
 ) -> tuple[Image, Framework]:
-    upstream = next(wheel.version for wheel in wheels if wheel.name == choice.distribution)
+    upstream = _find_version(wheels, choice)
     framework = Framework(
         schema=1,
         name=choice.framework.name,

@@ -44,6 +44,7 @@ class FrameworkChoice:
     framework: UpstreamFramework
     distribution: str
     requirement: str
+    is_pinned: bool
 
 
 FRAMEWORKS: Mapping[str, UpstreamFramework] = {
@@ -70,20 +71,15 @@ FRAMEWORKS: Mapping[str, UpstreamFramework] = {
 
 
 def choose_framework(spec: str, device: str) -> FrameworkChoice:
-    """Return the framework and requirement for ``spec`` (``NAME==VERSION``) on ``device``.
+    """Return the framework and requirement for ``spec`` (``NAME``, with version clauses as pip has them) on ``device``.
 
     Raises:
         InvalidInputError: The spec has another form, or the framework is unknown or has no distribution for the device.
     """
     requirement = parse_requirement(spec)
-    pins = [(clause.operator, clause.version) for clause in requirement.specifier]
-    if (
-        len(pins) != 1
-        or any(operator != "==" or version.endswith(".*") for operator, version in pins)
-        or requirement.extras
-    ):
+    if requirement.extras or requirement.marker:
         raise InvalidInputError(
-            f"{spec!r} does not pin a framework version", next_step=f"use {requirement.name}==VERSION"
+            f"{spec!r} has extras or a marker", next_step=f"use {requirement.name}, or {requirement.name}==VERSION"
         )
     framework = FRAMEWORKS.get(canonicalize_name(requirement.name))
     if framework is None:
@@ -96,7 +92,14 @@ def choose_framework(spec: str, device: str) -> FrameworkChoice:
             next_step=f"choose one of {', '.join(sorted(framework.devices))}",
         )
     needed = Requirement(framework.devices[device])
-    return FrameworkChoice(framework, needed.name, f"{framework.devices[device]}{requirement.specifier}")
+    return FrameworkChoice(
+        framework,
+        needed.name,
+        f"{framework.devices[device]}{requirement.specifier}",
+        is_pinned=any(
+            clause.operator == "==" and not clause.version.endswith(".*") for clause in requirement.specifier
+        ),
+    )
 
 
 def parse_requirement(text: str) -> Requirement:

@@ -134,14 +134,20 @@ class Host:
         }
 
 
+def this_platform() -> dict[str, str]:
+    """Return the platform of this host without its accelerators: os, arch and device."""
+    machine = platform.machine().lower()
+    return {"os": platform.system().lower(), "arch": _ARCHITECTURES.get(machine, machine), "device": CPU}
+
+
 def this_host() -> Host:
     """Read the facts of this host from the kernel and the tools."""
     cpu = parse_cpuinfo(_CPUINFO.read_text(encoding="utf-8") if _CPUINFO.is_file() else "")
     machine = platform.machine().lower()
     listing = read_accelerators()
     return Host(
-        os=platform.system().lower(),
-        arch=_ARCHITECTURES.get(machine, machine),
+        os=this_platform()["os"],
+        arch=this_platform()["arch"],
         cpu_model=cpu.get("model name") or platform.processor() or machine,
         cpu_flags=tuple(sorted((cpu.get("flags") or cpu.get("Features") or "none").split())),
         cpus=available_cpus(),

@@ -3,172 +3,26 @@
 import math
 import posixpath
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchlock.registry.inspection.formats import model_graphs
-from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor, Size
+from benchlock.registry.inspection.formats.model_graphs import GraphSignature
+from benchlock.registry.inspection.formats.onnx_operations import OnnxOperations, read_operations
 from benchlock.registry.inspection.formats.tensor_files import StoredTensor, read_header
 from benchlock.registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
-from benchlock.registry.scaffold.source_files import ScaffoldSource, heading, name_of
-from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
-from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines, format_flow
-
-_PYTORCH = "pytorch"
-"""The producer that PyTorch's exporters write into an ONNX model."""
-_INPUT_TYPE = "write image, audio, text, tensor, constant or state"
-_OUTPUT_TYPE = (
-    "write class-scores, class-index or mask, and below it label_offset (class index minus dataset label, 0 where they "
-    "are equal) and, if a file names the classes, labels: FILE; or, without these, tensor, value, boxes, box-scores "
-    "or state"
+from benchlock.registry.scaffold.framework_versions import (
+    FrameworkVersions,
+    keras_versions,
+    onnxruntime_versions,
+    savedmodel_versions,
 )
-_STEPS = (
-    "write the steps in their order; an image, audio or text begins with decode, a tensor may have none; instead of "
-    "steps a constant has value, and a state from: OUTPUT, initial: zeros and reset: sample or never"
-)
-_PICTURE_AXES = 4
-_STATE_AXES = 3
-_RGB = 3
-TORCHVISION = (
-    "where torchvision's Resize(SIDE) and CenterCrop prepared the pictures: resize: {shorter: SIDE, rounding: down, "
-    "method: bilinear, antialias: true} and center_crop: {size: [HEIGHT, WIDTH], offset: half_even}"
-)
-"""The steps that reproduce the pixels of torchvision's transforms for evaluation."""
-
-
-def port_lines(graph: GraphSignature, notes: ImportNotes, *, resized: bool) -> Lines:
-    """Return the keys ``inputs`` and ``outputs``; ``resized`` says that the predictor can change a fixed batch size."""
-    inputs = (
-        _input(tensor, f"inputs[{index}]", notes, resized=resized, producer=graph.producer)
-        for index, tensor in enumerate(graph.inputs)
-    )
-    states = [tensor for tensor in graph.inputs if _is_like_a_state(tensor)]
-    outputs = (
-        _output(_with_sizes_of_state(tensor, states), f"outputs[{index}]", notes)
-        for index, tensor in enumerate(graph.outputs)
-    )
-    return [*_listed("inputs", inputs, notes), *_listed("outputs", outputs, notes)]
-
-
-def _listed(key: str, ports: Iterable[Lines], notes: ImportNotes) -> Lines:
-    """Return a key with its inputs or outputs; a TODO line if there are none."""
-    lines = [line for port in ports for line in port]
-    if lines:
-        return block_lines(key, lines)
-    return [notes.todo(key, f"no-{key}", key, "the graph declares none", "describe each")]  # type: ignore[arg-type]
-
-
-def _input(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool, producer: str) -> Lines:
-    """Return the lines of an input."""
-    missing = "the graph does not state what the tensor contains"
-    lines = entry_lines("name", tensor.name)
-    lines.append(notes.todo(f"{path}.type", "input-type", "type", missing, _INPUT_TYPE))
-    lines += [*_dtype(tensor, path, notes), *_shape(tensor, path, notes), *_batch(tensor, path, notes, resized=resized)]
-    if tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES:
-        what = "four axes, possibly those of a picture"
-        lines.append(
-            notes.todo(
-                f"{path}.layout", "layout", "layout", what, "write NHWC or NCHW for one, otherwise delete this line"
-            )
-        )
-    missing = "the graph does not state how a sample becomes this tensor"
-    if tensor.quantization is not None:
-        scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-        missing += f", only that its values represent (x - {zero}) * {scale}"
-    ask = f"{_STEPS}; {TORCHVISION}" if producer == _PYTORCH and _is_color_picture(tensor) else _STEPS
-    return element_lines([*lines, notes.todo(f"{path}.steps", "steps", "steps", missing, ask)])
-
-
-def _is_color_picture(tensor: GraphTensor) -> bool:
-    """Return whether a tensor has the shape of RGB pictures."""
-    return (
-        tensor.sizes is not None and len(tensor.sizes) == _PICTURE_AXES and _RGB in (tensor.sizes[1], tensor.sizes[3])
-    )
-
-
-def _output(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
-    """Return the lines of an output."""
-    lines = entry_lines("name", tensor.name)
-    missing = "the graph does not state what the tensor means"
-    lines.append(notes.todo(f"{path}.type", "output-type", "type", missing, _OUTPUT_TYPE))
-    lines += _dtype(tensor, path, notes)
-    if tensor.sizes is not None:
-        lines += _shape(tensor, path, notes)
-    if tensor.quantization is not None:
-        scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-        lines.append(f"# its values represent (x - {zero}) * {scale}: add a step dequantize to convert them")
-    return element_lines(lines)
-
-
-def _dtype(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
-    """Return the line of the dtype."""
-    if tensor.dtype is not None:
-        return entry_lines("dtype", tensor.dtype)
-    what = "the element type of the graph is unknown or not supported in manifests"
-    return [notes.todo(f"{path}.dtype", "dtype", "dtype", what, "write the type that the predictor receives")]
-
-
-def _shape(tensor: GraphTensor, path: str, notes: ImportNotes) -> Lines:
-    """Return the line of the shape."""
-    if tensor.sizes is None:
-        what = "the graph does not state the number of axes"
-        return [notes.todo(f"{path}.shape", "shape", "shape", what, "write a number, null or a name for each axis")]
-    batch = 1 if _is_like_a_state(tensor) else 0
-    sizes = [
-        None if axis == batch and not isinstance(size, int) else _axis_size(size, axis)
-        for axis, size in enumerate(tensor.sizes)
-    ]
-    return [f"shape: {format_flow(sizes)}"]
-
-
-def _is_like_a_state(tensor: GraphTensor) -> bool:
-    """Return whether a tensor has the shape of a recurrent state, [layers, batch, width], with only the batch free."""
-    sizes = tensor.sizes or ()
-    free = [axis for axis, size in enumerate(sizes) if not isinstance(size, int)]
-    return len(sizes) == _STATE_AXES and free == [1]
-
-
-def _with_sizes_of_state(tensor: GraphTensor, states: Sequence[GraphTensor]) -> GraphTensor:
-    """Return an output with the sizes of the state that it may feed, where its own are free."""
-    sizes = tensor.sizes or ()
-    for state in states:
-        state_sizes = state.sizes or ()
-        is_compatible = all(
-            not isinstance(size, int) or size == state_size
-            for size, state_size in zip(sizes, state_sizes, strict=False)
-        )
-        if tensor.dtype == state.dtype and len(sizes) == len(state_sizes) and is_compatible:
-            return replace(tensor, sizes=state_sizes)
-    return tensor
-
-
-def _axis_size(size: Size, axis: int) -> int | str:
-    """Return a size, or a name for an axis without one."""
-    return f"axis_{axis}" if size is None else size
-
-
-def _batch(tensor: GraphTensor, path: str, notes: ImportNotes, *, resized: bool) -> Lines:
-    """Return the lines about the batch axis; none of them is certain, since a graph only has sizes."""
-    if tensor.sizes is None:
-        return []
-    if not tensor.sizes:
-        return ["batch_axis: none"]
-    if _is_like_a_state(tensor):
-        what = "only axis 1 is dynamic, as in a state: null makes it the batch axis"
-        return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
-    first = tensor.sizes[0]
-    if not isinstance(first, int):
-        name = f" and named {format_original(first)}" if first else ""
-        what = f"axis 0 is dynamic{name}: null makes it the batch axis"
-        return [notes.todo(f"{path}.shape", "inferred", "confirm", what, "check, then delete this line")]
-    what = f"axis 0 has the fixed size {first}"
-    ask = f"write batch_axis: 0 if it is a batch of {first}, or batch_axis: none"
-    if resized:
-        ask += f"; or replace {first} by null, here and in the outputs, if samples are independent: "
-        ask += "the predictor sets the batch"
-    return [notes.todo(f"{path}.batch_axis", "batch-axis", "batch_axis", what, printable(ask))]
-
+from benchlock.registry.scaffold.hub_metadata import CONFIG, HubMetadata, read_metadata
+from benchlock.registry.scaffold.model_ports import TORCHVISION, PortEvidence, port_lines
+from benchlock.registry.scaffold.source_files import ScaffoldSource, heading
+from benchlock.registry.text.collected_problems import ImportNotes, printable
+from benchlock.registry.text.yaml import Lines, block_lines, entry_lines
 
 _SHOWN = 40
 _BY_ENDING = {
@@ -180,31 +34,53 @@ _TORCHVISION = "/code/__torch__/torchvision/models/"
 _TORCH = (".pt", ".pth", ".th", ".bin", ".ckpt")
 
 
+_LABELS = "labels.txt"
+
+
 @dataclass(frozen=True, slots=True)
 class _ModelFacts:
-    """What a file states: its format and graph if these are known, and its own keys and files."""
+    """What a file states: its format, graph and versions if these are known, and its own keys and files."""
 
     form: str | None
     graph: GraphSignature | None
     lines: Lines
     files: Lines
+    operations: OnnxOperations | None = None
+    versions: FrameworkVersions | None = None
 
 
 def model_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     """Return the manifest of the model in a file or folder; only TODO lines without a source."""
     if source is None:
         return [*heading("model", None, "", notes), *_bare(notes)]
-    facts = _describe(source)
-    lines = heading("model", name_of(source.path), source.path.name, notes)
-    lines.append(_task(notes))
-    lines += [*_framework(facts.form, notes), *_format(facts.form, source.path.name, notes), *facts.lines]
+    facts, metadata = _describe(source), read_metadata(source.path)
+    lines = heading("model", source.name, source.origin, notes, license_text=metadata.license)
+    lines += _task(metadata, notes)
+    lines += _framework(facts.form, facts.versions, notes)
+    lines += [*_format(facts.form, source.path.name, notes), *facts.lines]
+    labels, files = None, facts.files
     if facts.graph is not None:
-        lines += port_lines(facts.graph, notes, resized=facts.form == "tflite")
+        if metadata.classes and any(_has_scores(facts, metadata)):
+            labels = _LABELS
+            text = "".join(f"{name}\n" for name in metadata.classes)
+            files = [*files, *source.generated_file(_LABELS, text, role="labels")]
+        evidence = PortEvidence(facts.graph, facts.operations, metadata, labels, resized=facts.form == "tflite")
+        lines += port_lines(evidence, notes)
     else:
         what = f"a file in {facts.form} does not contain them" if facts.form else "the file is not read"
         for key in ("inputs", "outputs"):
             lines.append(_ports(key, what, notes))
-    return [*lines, *block_lines("files", facts.files)]
+    return [*lines, *block_lines("files", files)]
+
+
+def _has_scores(facts: _ModelFacts, metadata: HubMetadata) -> list[bool]:
+    """Return for each output whether it has scores of exactly the classes of the metadata."""
+    assert facts.graph is not None
+    evidence = PortEvidence(facts.graph, facts.operations, metadata)
+    return [
+        bool(evidence.find_scores(tensor)) and (tensor.sizes or (None,))[-1] == len(metadata.classes)
+        for tensor in facts.graph.outputs
+    ]
 
 
 def detect_format(path: Path) -> str | None:
@@ -247,7 +123,8 @@ def _describe(source: ScaffoldSource) -> _ModelFacts:
     if form == "torchscript" and any(_TORCHVISION in name for name in _members(source.path)):
         lines = [f"# the network is torchvision's; {TORCHVISION}"]
     role = "weights" if form in WEIGHTS_ALONE else "graph"
-    return _ModelFacts(form, None, lines, source.file(source.path, role))
+    versions = keras_versions(source.path) if form == "keras" else None
+    return _ModelFacts(form, None, lines, source.file(source.path, role), versions=versions)
 
 
 def _onnx(source: ScaffoldSource) -> _ModelFacts:
@@ -258,7 +135,8 @@ def _onnx(source: ScaffoldSource) -> _ModelFacts:
     outside = source.read(path, model_graphs.external_files, "ONNX model")
     for location in dict.fromkeys(tensor.location for tensor in outside):
         files += source.file(path.parent / location, "weights", called=posixpath.normpath(location))
-    return _ModelFacts("onnx", graph, [], files)
+    operations = source.read(path, read_operations, "ONNX model")
+    return _ModelFacts("onnx", graph, [], files, operations, onnxruntime_versions(operations))
 
 
 def _tflite(source: ScaffoldSource) -> _ModelFacts:
@@ -272,16 +150,17 @@ def _savedmodel(source: ScaffoldSource) -> _ModelFacts:
     folder = source.path if source.path.is_dir() else source.path.parent
     signatures = source.read(folder / model_graphs.FILE, model_graphs.read_signatures, "SavedModel")
     files = source.file(folder, "graph")
+    versions = source.read(folder / model_graphs.FILE, savedmodel_versions, "SavedModel")
     if not signatures:
         todo = source.notes.todo("signature", "signature", "signature", "the SavedModel has none", "export it with one")
-        return _ModelFacts("savedmodel", None, [todo], files)
+        return _ModelFacts("savedmodel", None, [todo], files, versions=versions)
     chosen = "serving_default" if "serving_default" in signatures else next(iter(signatures))
     lines = entry_lines("signature", chosen)
     if len(signatures) > 1:
         what = f"the SavedModel also has {', '.join(printable(name) for name in signatures if name != chosen)}"
         ask = "check that this is the right one, then delete this line"
         lines.insert(0, source.notes.todo("signature", "signature", "confirm", what, ask))
-    return _ModelFacts("savedmodel", signatures[chosen], lines, files)
+    return _ModelFacts("savedmodel", signatures[chosen], lines, files, versions=versions)
 
 
 def _safetensors(source: ScaffoldSource) -> _ModelFacts:
@@ -317,7 +196,7 @@ def _format(form: str | None, file_name: str, notes: ImportNotes) -> Lines:
     ]
 
 
-def _framework(form: str | None, notes: ImportNotes) -> Lines:
+def _framework(form: str | None, versions: FrameworkVersions | None, notes: ImportNotes) -> Lines:
     """Return the lines of the framework."""
     names = FRAMEWORKS[form] if form else ()
     ask = 'the tested versions, such as ">=1.20 <2"'
@@ -325,16 +204,24 @@ def _framework(form: str | None, notes: ImportNotes) -> Lines:
         what = f"both {' and '.join(names)} read {form}" if names else "cannot be derived"
         ask = f"write name{': ' if names else ''}{' or '.join(names)}, and version: {ask}"
         return [notes.todo("framework", "no-framework", "framework", what, ask)]
-    what = "no file states the compatible versions"
+    lines = entry_lines("name", names[0])
+    if versions is not None and versions.constraint is not None:
+        notes.tell("framework.version", "inferred", versions.reason, f"written as {versions.constraint}")
+        return block_lines("framework", [*lines, *entry_lines("version", versions.constraint)])
+    what = versions.reason if versions else "no file states the compatible versions"
     todo = notes.todo("framework.version", "no-framework-version", "framework.version", what, f"write {ask}")
-    return block_lines("framework", [*entry_lines("name", names[0]), todo])
+    return block_lines("framework", [*lines, todo])
 
 
-def _task(notes: ImportNotes) -> str:
-    """Return the TODO line of the task."""
+def _task(metadata: HubMetadata, notes: ImportNotes) -> Lines:
+    """Return the line of the task, or its TODO line."""
+    if metadata.task is not None:
+        what = f"{CONFIG} has the architecture {printable(metadata.architecture)}"
+        notes.tell("task", "task", what, f"written as {metadata.task}")
+        return entry_lines("task", metadata.task)
     ask = "write image-classification, object-detection, semantic-segmentation, audio-classification, "
     ask += "text-classification, regression or tensor"
-    return notes.todo("task", "task", "task", "no file states the task of the model", ask)
+    return [notes.todo("task", "task", "task", "no file states the task of the model", ask)]
 
 
 def _ports(key: str, what: str, notes: ImportNotes) -> str:
@@ -359,8 +246,8 @@ def _bare(notes: ImportNotes) -> Lines:
     what = "no file given"
     ask = "list each with path, role and source; one has the role graph, or weights"
     return [
-        _task(notes),
-        *_framework(None, notes),
+        *_task(HubMetadata(), notes),
+        *_framework(None, None, notes),
         *_format(None, "", notes),
         _ports("inputs", what, notes),
         _ports("outputs", what, notes),

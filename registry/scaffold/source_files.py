@@ -1,10 +1,13 @@
 """The files from which a manifest is generated, and the name that is derived from them."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeVar
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
@@ -13,19 +16,56 @@ from benchlock.registry.inspection.formats.model_graphs import FILE
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.untrusted_files import OverBudgetError, describe_mismatch
 from benchlock.registry.scaffold.mlmodelscope.model_metadata import native_name
-from benchlock.registry.text.collected_problems import ImportNotes
+from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, element_lines, entry_lines
 
 T = TypeVar("T")
 
+_CREATIVE_COMMONS = re.compile(
+    r"https?://(?:www\.)?creativecommons\.org/(?:licenses|publicdomain)/([a-z-]+)/(\d\.\d)/?(?:legalcode|deed\.\w+)?"
+)
+_SPDX = re.compile(r"https?://spdx\.org/licenses/([\w.+-]+?)(?:\.html)?", re.ASCII)
+_LONGEST_LICENSE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file that a manifest takes from a server: its source as written there, digest and size in bytes."""
+
+    source: str
+    sha256: str
+    size: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class ScaffoldSource:
-    """The absolute path of a file or folder, and of the folder for its manifest; ``notes`` receives the findings."""
+    """The files of which a manifest is generated.
+
+    Attributes:
+        path: The absolute path of a file or folder.
+        folder: The absolute path of the folder for the manifest.
+        notes: Receives the findings.
+        repository: The name of the repository on a server; empty for local files.
+        remote: The files that are copies of files on a server, by path.
+        generated: Receives the texts of files to write beside the manifest, by file name.
+    """
 
     path: Path
     folder: Path
     notes: ImportNotes
+    repository: str = ""
+    remote: Mapping[Path, RemoteFile] = field(default_factory=dict)
+    generated: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """The name of the repository or file, for messages."""
+        return self.repository or self.path.name
+
+    @property
+    def name(self) -> str | None:
+        """The name for the artifact: that of the repository or file; None if it does not contain a valid name."""
+        return native_name(self.repository.rpartition("/")[2]) if self.repository else name_of(self.path)
 
     def beside(self, path: Path) -> str:
         """Return a path as a source in the manifest."""
@@ -54,11 +94,40 @@ class ScaffoldSource:
         name = called or (f"{path.name}/" if path.is_dir() else path.name)
         lines = entry_lines("path", check_path(name.removesuffix("/")) + ("/" if name.endswith("/") else ""))
         lines += entry_lines("role", role) if role else []
-        return element_lines([*lines, *entry_lines("source", self.beside(path))])
+        remote = self.remote.get(Path(os.path.normpath(path)))
+        if remote is None and self.repository:
+            what = f"{self.repository} has no {name} with a stated SHA-256"
+            raise InvalidInputError(what, where=self.repository, next_step="download the model, and use its file")
+        if remote is None:
+            return element_lines([*lines, *entry_lines("source", self.beside(path))])
+        lines += [*entry_lines("source", remote.source), *entry_lines("sha256", remote.sha256)]
+        return element_lines([*lines, *(entry_lines("size", remote.size) if remote.size is not None else [])])
+
+    def generated_file(self, path: str, text: str, role: str | None = None) -> Lines:
+        """Return the entry in ``files`` of a file ``path`` that is written beside the manifest.
+
+        Its name begins with that of the source, since a folder may have several manifests.
+        """
+        name = f"{self.path.name if self.path.is_dir() else self.path.stem}.{path}"
+        self.generated[name] = text
+        self.notes.tell("files", "inferred", f"{path} is generated", f"written as {printable(name)}")
+        lines = [*entry_lines("path", path), *(entry_lines("role", role) if role else [])]
+        return element_lines([*lines, *entry_lines("source", f"./{name}")])
 
 
-def heading(kind: str, name: str | None, file_name: str, notes: ImportNotes, *, version: str = "") -> Lines:
-    """Return the first keys of any manifest; the version is 1.0.0 unless a file states it."""
+def heading(
+    kind: str, name: str | None, file_name: str, notes: ImportNotes, *, version: str = "", license_text: str = ""
+) -> Lines:
+    """Return the first keys of any manifest; the version is 1.0.0 unless a file states it.
+
+    Args:
+        kind: The kind of the manifest.
+        name: The name; None if there is none.
+        file_name: The name of the file that was read; empty without one.
+        notes: Receives the findings.
+        version: The version that the file states; empty if it states none.
+        license_text: The license that the file or its card states, as written there; empty if it states none.
+    """
     lines = ["schema: 1", f"kind: {kind}"]
     if name is None:
         lines.append(notes.todo("name", "no-name", "name", "no file states one", "write lower-case letters and digits"))
@@ -67,9 +136,35 @@ def heading(kind: str, name: str | None, file_name: str, notes: ImportNotes, *, 
         lines += entry_lines("name", name)
     if not version:
         notes.tell("version", "inferred", "the first version", "written as 1.0.0")
-    what = f"{file_name} states none in a readable form" if file_name else "nothing states one"
+    return [*lines, f"version: {version or '1.0.0'}", *_license_line(license_text, file_name, notes)]
+
+
+def _license_line(stated: str, file_name: str, notes: ImportNotes) -> Lines:
+    """Return the line of the license, or its TODO line if no SPDX expression is stated."""
     ask = "write the SPDX expression, such as Apache-2.0; or various, or proprietary"
-    return [*lines, f"version: {version or '1.0.0'}", notes.todo("license", "no-license", "license", what, ask)]
+    if not stated:
+        what = f"{file_name} states none in a readable form" if file_name else "nothing states one"
+        return [notes.todo("license", "no-license", "license", what, ask)]
+    expression = _find_expression(stated)
+    if expression is None:
+        what = f"{format_original(stated)} is not an SPDX expression"
+        return [notes.todo("license", "license", "license", what, ask)]
+    notes.tell("license", "license", f"{format_original(stated)} is stated", f"written as {expression}")
+    return entry_lines("license", expression)
+
+
+def _find_expression(stated: str) -> str | None:
+    """Return the SPDX expression for a license, or for its address at Creative Commons or SPDX; None without one."""
+    text = stated.strip()
+    if match := _CREATIVE_COMMONS.fullmatch(text):
+        is_zero = match[1] == "zero"
+        text = f"CC0-{match[2]}" if is_zero else f"CC-{match[1]}-{match[2]}"
+    elif match := _SPDX.fullmatch(text):
+        text = match[1]
+    try:
+        return str(canonicalize_license_expression(text[:_LONGEST_LICENSE]))
+    except InvalidLicenseExpression:
+        return None
 
 
 def name_of(path: Path) -> str | None:

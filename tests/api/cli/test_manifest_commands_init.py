@@ -49,7 +49,7 @@ def test_a_person_reads_what_is_open(net: Path, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == f"wrote {tmp_path}/manifest.yaml"
     assert any(line.startswith("  TODO inputs[0].steps: ") for line in lines)
-    assert lines[-1] == f"8 TODO lines to complete; then run benchlock publish --dry-run {tmp_path}/manifest.yaml"
+    assert lines[-1] == f"5 TODO lines to complete; then run benchlock publish --dry-run {tmp_path}/manifest.yaml"
     assert not (tmp_path / "registry").exists()
 
 

@@ -21,6 +21,7 @@ from benchlock.evaluator.images.build import Builder, BuildOptions, BuiltImage, 
 from benchlock.evaluator.images.image_layers import docker_archive
 from benchlock.evaluator.images.wheels import host_target, running_python
 from benchlock.registry.manifests.manifest_types import File
+from benchlock.registry.versions.semantic_version import Version
 from tests.support.system.same_image import another_user
 
 Builds = tuple[BuiltImage, ...]
@@ -33,9 +34,9 @@ def build(index: Path, tmp_path: Path, store: LocalStore) -> Callable[..., Built
     workspace = tmp_path / "workspace"
     workspace.mkdir()
 
-    def built(spec: str, **options: object) -> BuiltImage:
+    def built(spec: str, admits: Callable[[Version], bool] | None = None, **options: object) -> BuiltImage:
         chosen = BuildOptions(**{"layers": False, **options})  # type: ignore[arg-type]
-        return Builder(workspace, tmp_path / "cache", store, SILENT).build(spec, chosen)
+        return Builder(workspace, tmp_path / "cache", store, SILENT).build(spec, chosen, admits)
 
     return built
 
@@ -113,6 +114,22 @@ def test_without_layers_there_are_wheels_alone(build: Callable[..., BuiltImage])
     built = build("onnxruntime==1.31.1")
     assert built.image_id is None
     assert {str(file.role) for file in files(built)} == {"wheels"}
+
+
+def test_without_a_version_the_newest_release_that_fits_is_built(
+    build: Callable[..., BuiltImage], make_wheel: Callable[..., Path]
+) -> None:
+    """The harness needs numpy 2, SemVer has no post-releases, and the caller admits no 1.33."""
+    make_wheel("onnxruntime", "1.34.0", requires=("numpy<2",))
+    make_wheel("onnxruntime", "1.33.0")
+    make_wheel("onnxruntime", "1.32.0.post1")
+    built = build("onnxruntime", lambda version: version.minor != 33)
+    assert (built.framework.version, built.image.provides.version) == ("1.31.1", "1.31.1")
+
+
+def test_if_no_release_fits_those_that_were_tried_are_named(build: Callable[..., BuiltImage]) -> None:
+    with pytest.raises(InvalidInputError, match=r"no release of onnxruntime fits; not 1\.31\.1"):
+        build("onnxruntime", lambda _: False)
 
 
 def test_without_layers_a_base_is_refused(build: Callable[..., BuiltImage], tmp_path: Path) -> None:

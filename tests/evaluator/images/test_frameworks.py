@@ -29,19 +29,21 @@ def test_an_unknown_framework_is_named_with_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "requirement", "is_pinned"),
     [
-        "onnxruntime",
-        "onnxruntime>=1.20",
-        "onnxruntime==1.*",
-        "onnxruntime==1,==1",
-        "onnxruntime[x]==1",
-        "",
-        "-r file",
-        "==",
+        ("litert", "ai-edge-litert", False),
+        ("litert<2.3", "ai-edge-litert<2.3", False),
+        ("litert==2.*", "ai-edge-litert==2.*", False),
+        ("litert==2.3.0", "ai-edge-litert==2.3.0", True),
     ],
 )
-def test_what_pins_no_version_is_refused(spec: str) -> None:
+def test_without_a_pinned_version_any_release_may_be_chosen(spec: str, requirement: str, is_pinned: bool) -> None:
+    choice = choose_framework(spec, "cpu")
+    assert (choice.requirement, choice.is_pinned) == (requirement, is_pinned)
+
+
+@pytest.mark.parametrize("spec", ["onnxruntime[x]==1", "onnxruntime; python_version>'3'", "", "-r file", "=="])
+def test_what_is_no_framework_is_refused(spec: str) -> None:
     with pytest.raises(InvalidInputError):
         choose_framework(spec, "cpu")
 

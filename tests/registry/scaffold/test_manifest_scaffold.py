@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,12 +69,33 @@ def pictures(folder: Path) -> Path:
     return folder / "test.csv"
 
 
-def folder_of_pictures(folder: Path) -> Path:
-    for name in ("cat/a.png", "dog/b.png"):
-        (folder / "animals" / name).parent.mkdir(parents=True)
+def folder_of_pictures(folder: Path, names: Sequence[str] = ("a.png", "b.png")) -> Path:
+    for name in names:
+        (folder / "animals" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "animals" / name).write_bytes(name.encode())
-    (folder / "index.csv").write_text("path,label\nanimals/cat/a.png,0\nanimals/dog/b.png,1\n")
+    (folder / "index.csv").write_text("path,label\nanimals/a.png,0\nanimals/b.png,1\n")
     return folder / "animals"
+
+
+def folders_of_pictures(folder: Path) -> Path:
+    return folder_of_pictures(folder, ("train/cat/a.png", "train/dog/b.png", "test/cat/c.png", "test/readme.txt"))
+
+
+def hub_table(folder: Path) -> Path:
+    """A table as the Hub's folders of pictures have it."""
+    pictures = folder_of_pictures(folder)
+    (folder / "index.csv").unlink()
+    (pictures / "metadata.csv").write_text("file_name,label\na.png,0\nb.png,1\n")
+    return pictures / "metadata.csv"
+
+
+def coco_folder(folder: Path) -> Path:
+    """The usual folders of COCO: annotations beside pictures."""
+    annotations = coco(folder)
+    (folder / "coco" / "annotations").mkdir(parents=True)
+    annotations.rename(folder / "coco" / "annotations" / annotations.name)
+    (folder / "val").rename(folder / "coco" / "val")
+    return folder / "coco"
 
 
 def idx(folder: Path) -> Path:
@@ -145,7 +166,7 @@ MODEL = {
 LICENSE = {"license": "license: MIT", "confirm": ""}
 GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
     "onnx": ("model", digits("digits.onnx"), MODEL | {
-        "layout": "layout: NCHW", "steps": STEPS.replace("}}]", "}}, {transpose: {layout: NCHW}}]"),
+        "steps": STEPS.replace("}}]", "}}, {transpose: {layout: NCHW}}]"),
     }),
     "onnx-external": ("model", external, MODEL),
     "savedmodel": ("model", digits("digits.savedmodel"), MODEL),
@@ -164,6 +185,9 @@ GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
     }),
     "image-index": ("dataset", pictures, LICENSE),
     "pictures": ("dataset", folder_of_pictures, LICENSE | {"splits": "splits: {all: {index: index.csv, samples: 2}}"}),
+    "picture-folders": ("dataset", folders_of_pictures, LICENSE),
+    "hub-table": ("dataset", hub_table, LICENSE),
+    "coco-folder": ("dataset", coco_folder, LICENSE),
     "idx": ("dataset", idx, LICENSE),
     "npz": ("dataset", arrays, LICENSE | {"fields": "fields: {image: x_test, label: y_test}"}),
     "jsonl": ("dataset", lines, LICENSE | {"fields": "fields: {text: text, label: label}"}),
@@ -180,7 +204,10 @@ GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
 
 def outline(name: str, folder: Path) -> str:
     kind, make, _ = GIVEN[name]
-    return scaffold_manifest(kind, make(folder), folder).text
+    scaffold = scaffold_manifest(kind, make(folder), folder)
+    for path, text in scaffold.files.items():
+        (folder / path).write_text(text)
+    return scaffold.text
 
 
 def finished(text: str, answers: Mapping[str, str]) -> str:
@@ -267,7 +294,9 @@ def test_without_a_file_every_key_is_asked_for(kind: Kind, tmp_path: Path) -> No
         ("model", "net.tflite", b"no graph at all", "net.tflite is not a valid TFLite graph"),
         ("model", "net.safetensors", b"", "net.safetensors is not a valid safetensors file"),
         ("model", "saved_model.pb", b"", "saved_model.pb is not a valid SavedModel: it does not contain a graph"),
-        ("dataset", "test.csv", b"file,label\n", "no column 'path'"),
+        ("dataset", "test.csv", b"title,label\n", "no column 'path'"),
+        ("dataset", "test.csv", b"file,label\ngone.png,0\n", "no column 'path'; it has file, label"),
+        ("dataset", "test.csv", b"path,label\n" + b"x" * (17 << 20), "has a line of more than 16 MiB"),
         ("dataset", "test.csv", b"path,label\n", "test.csv has no samples"),
         ("dataset", "test.jsonl", b"\n", "test.jsonl has no samples"),
         ("dataset", "test.json", b'{"images": []}', "test.json has no samples"),
@@ -289,6 +318,51 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
         scaffold_manifest(kind, tmp_path / name, tmp_path)
     with pytest.raises(InvalidInputError, match="not found"):
         scaffold_manifest(kind, tmp_path / "gone", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("a/x.png", "a/y.png"), "all files are in one folder, a"),
+        (("a/x.png", "b/y.png", "z.png"), "not every file is in the folder of a class"),
+        (("train/x.png", "test/y.png"), "not every file is in the folder of a class"),
+        (("a /x.png", "b/y.png"), "the name of a folder has spaces at its ends"),
+        (("1/x.png", "2/y.png"), "folders with numbers for names"),
+        (tuple(f"{number}/x.png" for number in range(11)), "folders with numbers for names"),
+        (("0/x.png", "b/y.png"), "folders with numbers for names"),
+    ],
+)
+def test_folders_that_may_not_be_classes_are_asked_for(names: Sequence[str], reason: str, tmp_path: Path) -> None:
+    scaffold = scaffold_manifest("dataset", folder_of_pictures(tmp_path, names), tmp_path)
+    assert not scaffold.files
+    asked = [finding.what for finding in scaffold.findings if finding.path == "splits" and finding.todo]
+    assert len(asked) == 1
+    assert reason in asked[0]
+
+
+def test_folders_of_digits_are_their_own_labels(tmp_path: Path) -> None:
+    names = [f"{digit}/x.png" for digit in (1, 0, 2)]
+    scaffold = scaffold_manifest("dataset", folder_of_pictures(tmp_path, names), tmp_path)
+    assert scaffold.files == {
+        "animals.all.csv": "path,label\nanimals/0/x.png,0\nanimals/1/x.png,1\nanimals/2/x.png,2\n",
+        "animals.labels.txt": "0\n1\n2\n",
+    }
+
+
+def test_classes_keep_the_order_of_a_labels_file_beside_them(tmp_path: Path) -> None:
+    source = folder_of_pictures(tmp_path, ("cat/a.png", "dog/b.png"))
+    (tmp_path / "labels.txt").write_text("dog\ncat\n")
+    scaffold = scaffold_manifest("dataset", source, tmp_path)
+    assert list(scaffold.files) == ["animals.all.csv"]
+    assert 'source: "./labels.txt"' in scaffold.text
+
+
+def test_of_several_annotations_one_is_to_be_chosen(tmp_path: Path) -> None:
+    folder = coco_folder(tmp_path)
+    shutil.copy(folder / "annotations" / "instances_val.json", folder / "annotations" / "instances_train.json")
+    (folder / "annotations" / "notes.json").write_text("[]")
+    with pytest.raises(InvalidInputError, match=r"2 files of annotations: instances_train\.json, instances_val\.json"):
+        scaffold_manifest("dataset", folder, tmp_path)
 
 
 def test_every_case_is_tested() -> None:

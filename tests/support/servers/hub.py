@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import unquote
 
 from tests.support.servers.web import File, Handler, Web, serving
@@ -65,8 +66,16 @@ class HubServer:
         commit = self.repo.revisions.get(revision, revision)
         if commit not in self.repo.commits:
             return handler.reply(404, X_Error_Code="RevisionNotFound", X_Error_Message=f"Invalid rev id: {revision}")
-        answer = {"_id": "0", "id": self.repo.name, "sha": commit, "siblings": [], "private": False, "tags": []}
+        siblings = [self._file(path, content) for path, content in self.repo.commits[commit].items()]
+        answer = {"_id": "0", "id": self.repo.name, "sha": commit, "siblings": siblings, "private": False, "tags": []}
         return handler.reply(200, json.dumps(answer).encode(), Content_Type="application/json")
+
+    def _file(self, path: str, content: bytes) -> dict[str, Any]:
+        """A file as the Hub lists it with ``blobs=true``."""
+        listed: dict[str, Any] = {"rfilename": path, "size": len(content), "blobId": "0" * 40}
+        if path in self.repo.lfs:
+            listed["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+        return listed
 
     def _answer_file(self, handler: Handler, rest: str, cached: str) -> None:
         revision, path = next(

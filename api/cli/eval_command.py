@@ -1,0 +1,261 @@
+"""The command eval: from files to metrics, with answers from options or from the terminal."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from msgspec import UNSET
+
+from benchlock.api.cli import output
+from benchlock.api.cli.command_group import Invocation
+from benchlock.api.cli.output import say
+from benchlock.api.cli.publish_command import published_document
+from benchlock.api.cli.run_commands import report_run
+from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION
+from benchlock.api.client.evaluation import Evaluation
+from benchlock.api.client.evaluation_files import FileCollector
+from benchlock.api.client.lock_runs import LockRunner
+from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
+from benchlock.api.client.user_files import read_text
+from benchlock.api.local.container_registry_access import connect_repository
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.images.base_image import parse_base
+from benchlock.evaluator.images.build import BuildOptions
+from benchlock.evaluator.images.wheels import IndexOptions
+from benchlock.evaluator.records.run_types import parse_isolation
+from benchlock.evaluator.runner.wall_clock import WallClock, process_start
+from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, parse_answer
+from benchlock.registry.text.collected_problems import Finding, Problems
+from benchlock.registry.text.yaml import format_flow, read_yaml
+
+SUBJECTS: Final = ("model", "dataset", "request")
+
+
+@click.command("eval")
+@click.argument(
+    "model",
+    metavar="MODEL",
+    type=click.Path(),
+    help="Model file or folder, manifest, or published NAME[@CONSTRAINT].",
+)
+@click.argument(
+    "dataset",
+    metavar="DATASET",
+    type=click.Path(),
+    help="Dataset file or folder, manifest, or published NAME[@CONSTRAINT].",
+)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="PATH=VALUE",
+    multiple=True,
+    help="Value of a manifest or the request, such as model.task=regression; may be repeated.",
+)
+@click.option(
+    "--answers",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="YAML file with a mapping of PATH: VALUE, as for --set, which has precedence.",
+)
+@click.option("--split", metavar="NAME", help="Split of the dataset; same as --set request.dataset.split=NAME.")
+@click.option(
+    "--labels",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Names of the model's classes, one per line, for its first output.",
+)
+@click.option("--code", metavar="FILE:FUNCTION", help="Function that builds the network of a state dict.")
+@click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for written files; default: beside the model and the dataset.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Accept what was inferred, and ask nothing.")
+@ISOLATION
+@ALLOW_CODE
+@click.option("--find-links", metavar="DIR", multiple=True, help="Folder of wheels for an image; may be repeated.")
+@click.option("--index-url", metavar="URL", help="Package index for an image, instead of pip's default.")
+@click.option("--base", metavar="TAR|IMAGE", help="Base of an image, as for `image build`; default: Debian.")
+@click.pass_obj
+def evaluate(  # noqa: PLR0913 - the options of a command
+    invocation: Invocation,
+    *,
+    model: str,
+    dataset: str,
+    assignments: tuple[str, ...],
+    answers: Path | None,
+    split: str | None,
+    labels: Path | None,
+    code: str | None,
+    directory: Path | None,
+    isolation: str,
+    find_links: tuple[str, ...],
+    index_url: str | None,
+    base: str | None,
+    yes: bool,
+    allow_code: bool,
+) -> None:
+    """Evaluate a model on a dataset: publish, lock and run.
+
+    Writes manifests, a request and a lockfile beside the model; existing ones are used as they are.
+    What no file states is asked on a terminal, and must be given by options elsewhere.
+
+    Example: benchlock eval digits.onnx digits.yaml --split test --set model.task=image-classification
+    """
+    clock = WallClock(process_start())
+    clock.begin("startup")
+    parsed_isolation = parse_isolation(isolation)
+    options = BuildOptions(
+        index=IndexOptions(find_links=find_links, index_url=index_url),
+        base=None if base is None else parse_base(base, connect_repository),
+    )
+    values = _read_answers(answers) | dict(map(_parse_assignment, assignments))
+    if split is not None:
+        values["request.dataset.split"] = split
+    if labels is not None:
+        values["model.outputs[0].labels"] = labels.name
+    if code is not None:
+        values["model.code"] = {"file": code.partition(":")[0].rpartition("/")[2], "function": code.partition(":")[2]}
+    named = {"labels": labels, "code": None if code is None else Path(code.partition(":")[0])}
+    files = tuple(_describe_file(path, role) for role, path in named.items() if path is not None)
+    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
+    source = AnswerSource(ask, _show_findings, values, files)
+    with clock.part("setup"):
+        collected = FileCollector(lambda: invocation.opened, source, directory, invocation.progress).collect(
+            model, dataset
+        )
+        if collected.generated and is_terminal and not yes:
+            click.confirm("Write these files, publish and run?", default=True, abort=True, err=True)
+        steps, warnings = output.Bars(lines=True), list[str]()
+        evaluation = Evaluation(
+            invocation.opened, options, parsed_isolation, _notify, warnings.append, steps, invocation.progress
+        )
+        result = evaluation.prepare(collected)
+    for warning in warnings:
+        say(f"warning: {warning}")
+    runner = LockRunner(invocation.opened, invocation.progress, say, parsed_isolation, allow_code)
+    run = runner.run(result.lock, clock=clock)
+    details = {
+        "request": str(collected.request_path),
+        "lock_path": str(result.lock_path),
+        "written": [str(path) for path in result.written],
+        "published": [published_document(published) for published in result.published],
+    }
+    report_run(invocation, result.lock, run, clock, details)
+
+
+def _notify(message: str) -> None:
+    say(message, repeat=True)
+
+
+def _show_findings(heading: str, findings: Sequence[Finding]) -> None:
+    """Print what was inferred, each value with its reason."""
+    _notify(heading)
+    for finding in findings:
+        if not finding.todo:
+            _notify(f"  {finding.path}: {finding.what}; {finding.done}")
+
+
+def _describe_file(path: Path, role: str) -> dict[str, str]:
+    """Return the entry of a further file of the model."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path} not found", where=f"--{role}", next_step="give an existing file")
+    return {"path": path.name, "role": role, "source": os.fspath(path.absolute())}
+
+
+def _read_answers(path: Path | None) -> dict[str, Any]:
+    """Read a file of answers."""
+    if path is None:
+        return {}
+    document = read_yaml(read_text(path, next_step="give a file of answers"), str(path))
+    if not isinstance(document.value, dict):
+        raise InvalidInputError("not a mapping of paths", where=str(path), next_step="write PATH: VALUE on each line")
+    for key in document.value:
+        _check_path(key, document.where(key))
+    return document.value
+
+
+def _parse_assignment(text: str) -> tuple[str, Any]:
+    """Parse ``PATH=VALUE``."""
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInputError(f"no value in {text!r}", where=f"--set {text}", next_step=f"write --set {text}=VALUE")
+    _check_path(path, f"--set {text}")
+    return path, parse_answer(value, f"--set {path}")
+
+
+def _check_path(path: str, where: str) -> None:
+    if path.partition(".")[0] not in SUBJECTS or "." not in path:
+        step = "begin it with model., dataset. or request., such as model.task"
+        raise InvalidInputError(f"unknown path {path!r}", where=where, next_step=step)
+
+
+def _refuse(values: Sequence[OpenValue], *, accepts: bool = False) -> Mapping[str, Any]:
+    """Raise an error that names the option for each missing answer.
+
+    Args:
+        values: The open values.
+        accepts: Whether the user accepts defaults.
+    """
+    problems = Problems()
+    for value in values:
+        if accepts and value.default is not UNSET:
+            continue
+        option = f"--set {shlex.quote(f'{value.path}=VALUE')}"
+        step = f"use {option}: {value.finding.done}"
+        if value.is_confirmation:
+            step = f"use --yes if that is right, otherwise {option}"
+        elif value.default is not UNSET:
+            step = f"use --yes for {value.default}, or {option}: {value.finding.done}"
+        problems.add(InvalidInputError(f"{value.path} is missing: {value.finding.what}", next_step=step))
+    problems.refuse()
+    return {}
+
+
+def _accept_defaults(values: Sequence[OpenValue]) -> Mapping[str, Any]:
+    """Return the defaults; raise if a value has none."""
+    _refuse(values, accepts=True)
+    for value in values:
+        _notify(f"  {value.path}: {value.finding.what}; accepted {_format_default(value)}")
+    return {value.path: value.default for value in values}
+
+
+def _format_default(value: OpenValue) -> str:
+    return "the generated value" if value.default is CONFIRMED else format_flow(value.default)
+
+
+def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
+    """Ask for the first value until it has an answer without problems; the next ones may depend on it."""
+    return {values[0].path: _ask_for(values[0])}
+
+
+def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
+    """Ask for one value; a rejected default is asked for by its path."""
+    _notify(f"\n{value.path}: {value.finding.what}")
+    if value.is_confirmation and click.confirm("  Is that right?", default=True, err=True):
+        return CONFIRMED
+    _notify(f"  {'write the right value' if value.is_confirmation else value.finding.done}")
+    default = None if value.default in (UNSET, CONFIRMED) else value.default
+    return click.prompt(f"  {value.path}", default=default, value_proc=_parser(value), err=True)
+
+
+def _parser(value: OpenValue) -> Callable[[str], Any]:
+    """Return a parser of answers, which rejects an answer with a problem."""
+
+    def parse(text: str) -> Any:  # noqa: ANN401 - any YAML value
+        try:
+            answer = parse_answer(text, value.path)
+            problem = value.check(answer)
+        except InvalidInputError as error:
+            answer, problem = None, error
+        if problem is not None:
+            raise click.UsageError(f"{problem.what}; {problem.next_step}" if problem.next_step else problem.what)
+        return answer
+
+    return parse

@@ -1,0 +1,370 @@
+"""The manifests and the request of an evaluation: found, or generated from files and completed by answers.
+
+A generated file is completed before anything is written. An existing file is used as it is, and never overwritten.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import UNSET
+
+from benchlock.api.client.draft_publication import MANIFEST
+from benchlock.api.client.draft_publication import read_draft as read_manifest
+from benchlock.api.client.scaffold_completion import AnswerSource, GeneratedFile, PendingScaffold, Subject, answers_of
+from benchlock.api.client.user_files import read_text
+from benchlock.api.local.local_registry import source_access
+from benchlock.api.schemas.registry_protocol import Registry
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.sources import parse_hub_repository
+from benchlock.artifacts.user_output import SILENT, Progress
+from benchlock.evaluator.runner.host_platform import this_platform
+from benchlock.registry.artifact_names import Kind, parse_name
+from benchlock.registry.manifests import Dataset, File, Model, files_of
+from benchlock.registry.publishing.drafts import Draft, read_draft
+from benchlock.registry.requests.evaluation_request import Request, read_request
+from benchlock.registry.scaffold.hub_model import scaffold_hub_model
+from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
+from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
+from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
+from benchlock.registry.text.collected_problems import Problems
+from benchlock.registry.text.yaml import read_yaml
+from benchlock.registry.versions.version_ranges import ANY, Constraint
+
+HUB: Final = "hf:"
+"""The beginning of a source on the Hugging Face Hub."""
+_ENDINGS: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedArtifact:
+    """A model or a dataset of an evaluation.
+
+    Attributes:
+        manifest: The manifest.
+        constraint: The constraint on its version, for the request.
+        draft: The draft to publish; None if the artifact is published.
+        generated: The manifest to write and the files that it refers to; none if the manifest exists.
+    """
+
+    manifest: Model | Dataset
+    constraint: str
+    draft: Draft | None = None
+    generated: tuple[GeneratedFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFiles:
+    """What an evaluation consists of: its model, its dataset and its request."""
+
+    model: EvaluatedArtifact
+    dataset: EvaluatedArtifact
+    request: Request
+    request_path: Path
+    generated: tuple[GeneratedFile, ...]
+
+    @property
+    def drafts(self) -> tuple[Draft, ...]:
+        """The drafts to publish."""
+        return tuple(part.draft for part in (self.model, self.dataset) if part.draft is not None)
+
+
+def scaffold_hub(kind: Kind, text: str, folder: Path, store: BlobStore | None, progress: Progress) -> ManifestScaffold:
+    """Generate the manifest of a model on the Hub.
+
+    Args:
+        kind: The kind of the manifest, which must be a model.
+        text: ``hf:ORG/NAME@REVISION``, perhaps with a path.
+        folder: The folder that the manifest will be written to.
+        store: Receives the model file, so that publishing need not download it again; None for no store.
+        progress: Shows the download.
+
+    Raises:
+        BenchlockError: As ``parse_hub_repository`` and ``scaffold_hub_model``.
+    """
+    if kind != "model":
+        raise InvalidInputError(
+            f"{text} is a model on the Hub, not a {kind}",
+            where=text,
+            next_step="download the files, and use their path",
+        )
+    access = source_access()
+    source = parse_hub_repository(text, access.hub, access.network)
+
+    def keep(path: Path, digest: Digest) -> None:
+        if store is not None:
+            store.put_file(path, digest)
+
+    return scaffold_hub_model(source, folder, keep=keep, progress=progress)
+
+
+@dataclass(frozen=True, slots=True)
+class FileCollector:
+    """Finds or generates the files of evaluations.
+
+    Attributes:
+        open_registry: Opens the registry, for published names.
+        answers: Where answers come from.
+        directory: The folder for generated files; None for that of the model, or of the dataset if the model is
+            published.
+        progress: Shows downloads.
+    """
+
+    open_registry: Callable[[], Registry]
+    answers: AnswerSource
+    directory: Path | None = None
+    progress: Progress = SILENT
+
+    def collect(self, model: str, dataset: str) -> EvaluationFiles:
+        """Find or generate the files of an evaluation; write nothing.
+
+        Args:
+            model: A published name with or without a constraint, a manifest, or a model's file or folder.
+            dataset: The same of a dataset.
+
+        Raises:
+            InvalidInputError: A text is none of these, an answer is missing or contradicts an existing file, or a
+                manifest has problems.
+        """
+        folder = self._choose_folder(model, dataset)
+        sources = (self._find("model", model, folder), self._find("dataset", dataset, folder))
+        generated = [source for source in sources if isinstance(source, PendingScaffold)]
+        for source in generated:
+            self.answers.show(f"{source.subject}: {source.path} (new)", source.scaffold.findings)
+        answers = self._answer(generated)
+        artifacts = [
+            self._complete(source, answers) if isinstance(source, PendingScaffold) else source for source in sources
+        ]
+        problems = Problems()
+        for draft in (artifact.draft for artifact in artifacts if artifact.draft is not None):
+            for problem in draft.problems:
+                problems.add(problem)
+        problems.refuse()
+        return self._add_request(artifacts[0], artifacts[1], folder)
+
+    def _choose_folder(self, model: str, dataset: str) -> Path:
+        """Choose the folder for generated files, which must not become a part of the dataset."""
+        paths = [Path(text).absolute() for text in (model, dataset) if Path(text).exists()]
+        manifests = [path for path in paths if (path / MANIFEST).is_file()]
+        folder = self.directory or next((path if path in manifests else path.parent for path in paths), Path())
+        data = Path(dataset).resolve()
+        if data.is_dir() and data not in manifests and (folder.resolve() == data or data in folder.resolve().parents):
+            raise InvalidInputError(
+                f"files that are written to {folder} would become a part of the dataset",
+                where=str(folder),
+                next_step="choose another folder with --directory",
+            )
+        return folder.absolute()
+
+    def scaffold_request(self, model: str | None, dataset: str | None) -> ManifestScaffold:
+        """Generate the request of a model and a dataset, published or with a manifest.
+
+        Args:
+            model: A published name or a manifest; None for TODO lines.
+            dataset: The same of a dataset.
+
+        Raises:
+            InvalidInputError: A text is neither.
+        """
+        return _scaffold_request(
+            None if model is None else self._find_described("model", model),
+            None if dataset is None else self._find_described("dataset", dataset),
+        )
+
+    def _find_described(self, kind: Literal["model", "dataset"], text: str) -> EvaluatedArtifact:
+        """Find a published version or an existing manifest."""
+        source = self._find(kind, text, Path(text).absolute().parent)
+        if isinstance(source, EvaluatedArtifact):
+            return source
+        step = f"create its manifest: benchlock init {kind} {text}"
+        raise InvalidInputError(f"{text} has no manifest", where=text, next_step=step)
+
+    def _answer(self, generated: Sequence[PendingScaffold]) -> dict[str, Any]:
+        """Return all answers, asking until no value is open: an answer may raise another one."""
+        answers = dict(self.answers.values)
+        while values := [value for source in generated for value in source.list_open(answers)]:
+            answers |= self.answers.ask(values)
+        return answers
+
+    def _complete(self, source: PendingScaffold, answers: Mapping[str, Any]) -> EvaluatedArtifact:
+        """Return the artifact of a generated manifest."""
+        generated = source.complete(answers, self.answers.files if source.subject == "model" else ())
+        for file in generated[1:]:
+            _refuse_other_text(file)
+        manifest = generated[0]
+        draft = read_draft(manifest.text, f"{manifest.path}, not written", manifest.path, source_access())
+        return _evaluate_draft(draft, source.subject, generated)
+
+    def _find(self, kind: Literal["model", "dataset"], text: str, folder: Path) -> EvaluatedArtifact | PendingScaffold:
+        """Find a published version, an existing manifest, or a file to describe."""
+        path = Path(text)
+        if text.startswith(HUB):
+            return self._find_on_hub(kind, text, folder)
+        if not path.exists():
+            return self._find_published(kind, text)
+        if (path / MANIFEST).is_file() or (path.is_file() and path.suffix.lower() in _ENDINGS and _has_kind(path)):
+            return self._read_existing(kind, path)
+        source = path.absolute()
+        target = folder / f"{source.name}.{kind}.yaml"
+        if target.exists():
+            artifact = self._read_existing(kind, target)
+            _require_source(artifact, source, target)
+            return artifact
+        return PendingScaffold(kind, target, scaffold_manifest(kind, source, target.parent))
+
+    def _find_on_hub(
+        self, kind: Literal["model", "dataset"], text: str, folder: Path
+    ) -> EvaluatedArtifact | PendingScaffold:
+        """Describe a model on the Hugging Face Hub, unless a manifest of an earlier evaluation is there."""
+        access = source_access()
+        repository = parse_hub_repository(text, access.hub, access.network).name
+        target = folder / f"{repository.rpartition('/')[2]}.{kind}.yaml"
+        if not target.exists():
+            scaffold = scaffold_hub(kind, text, folder, self.open_registry().trial_store, self.progress)
+            return PendingScaffold(kind, target, scaffold)
+        artifact = self._read_existing(kind, target)
+        if not any(str(file.source).startswith(f"hf://{repository}@") for file in _sources(artifact)):
+            raise _other_source_error(text, target)
+        return artifact
+
+    def _find_published(self, kind: Kind, text: str) -> EvaluatedArtifact:
+        """Find the newest published version of ``NAME[@CONSTRAINT]``; without a constraint, the request gets one."""
+        name, at, constraint = text.removeprefix(f"{kind}/").partition("@")
+        try:
+            parsed = parse_name(name)
+        except InvalidInputError as error:
+            step = f"give a published name, a manifest, or a file or folder of a {kind}"
+            raise InvalidInputError(f"{text} not found", where=text, next_step=step) from error
+        self._refuse_answers(kind, f"{kind}/{name} is published, and a published version never changes")
+        catalogue = self.open_registry().catalogue
+        entry = catalogue.newest(kind, parsed, Constraint.parse(constraint) if at else ANY)
+        manifest = catalogue.manifest(entry.reference)
+        assert isinstance(manifest, Model | Dataset)
+        return EvaluatedArtifact(manifest, constraint if at else f"^{entry.reference.version}")
+
+    def _refuse_answers(self, subject: Subject | Kind, what: str) -> None:
+        given = [path for path in self.answers.values if path.startswith(f"{subject}.")]
+        if given:
+            raise InvalidInputError(what, where=f"--set {given[0]}", next_step="omit the option, or give a file")
+
+    def _read_existing(self, kind: Literal["model", "dataset"], path: Path) -> EvaluatedArtifact:
+        """Read an existing manifest, which is used as it is."""
+        draft = read_manifest(path)
+        artifact = _evaluate_draft(draft, kind, ())
+        self.answers.show(f"{kind}: {path} (exists, used as it is)", ())
+        self._require_agreement(kind, path, draft.text)
+        return artifact
+
+    def _require_agreement(self, subject: Subject, path: Path, text: str) -> None:
+        """Raise unless the given answers are those of an existing file, which is never overwritten."""
+        document, problems = read_yaml(text, str(path)), Problems()
+        for key, value in answers_of(subject, self.answers.values).items():
+            present = find_value(document.value, key)
+            if value is not CONFIRMED and value != present:
+                what = f"{path.name} has another value of {key}, and existing files are not overwritten"
+                step = f"edit {path.name}, or delete it to generate it again"
+                problems.add(InvalidInputError(what, where=document.where(key), next_step=step))
+        problems.refuse()
+
+    def _add_request(self, model: EvaluatedArtifact, dataset: EvaluatedArtifact, folder: Path) -> EvaluationFiles:
+        """Find or generate the request of a model and a dataset."""
+        assert isinstance(model.manifest, Model)
+        assert isinstance(dataset.manifest, Dataset)
+        scaffold = _scaffold_request(model, dataset)
+        given = self.answers.values.get("request.name")
+        name = given if isinstance(given, str) else str(read_yaml(scaffold.text, "request").value["name"])
+        path = folder / f"{name.replace('/', '-')}.yaml"
+        files = [*model.generated, *dataset.generated]
+        if path.exists():
+            text = read_text(path, next_step="give a request file")
+            request = read_request(text, str(path))
+            self.answers.show(f"request: {path} (exists, used as it is)", ())
+            self._require_agreement("request", path, text)
+            _require_names(request, model.manifest, dataset.manifest, path)
+        else:
+            pending = PendingScaffold("request", path, scaffold)
+            self.answers.show(f"request: {path} (new)", scaffold.findings)
+            (generated,) = pending.complete(self._answer([pending]))
+            request = read_request(generated.text, f"{path}, not written")
+            files.append(generated)
+        return EvaluationFiles(model, dataset, request, path, tuple(files))
+
+
+def _scaffold_request(model: EvaluatedArtifact | None, dataset: EvaluatedArtifact | None) -> ManifestScaffold:
+    """Generate a request for this machine."""
+    requested_model = requested_dataset = None
+    if model is not None and isinstance(model.manifest, Model):
+        requested_model = RequestedModel(model.manifest, model.constraint)
+    if dataset is not None and isinstance(dataset.manifest, Dataset):
+        requested_dataset = RequestedDataset(dataset.manifest, dataset.constraint)
+    return scaffold_request(requested_model, requested_dataset, this_platform())
+
+
+def _has_kind(path: Path) -> bool:
+    """Return whether a text file has the key ``kind`` of a manifest; other YAML and JSON files hold data."""
+    with path.open("rb") as stream:
+        head = stream.read(4096)
+    return b"kind:" in head or b'"kind"' in head
+
+
+def _evaluate_draft(draft: Draft, kind: Subject, generated: tuple[GeneratedFile, ...]) -> EvaluatedArtifact:
+    """Return the artifact of a draft, which must be of the kind.
+
+    The request admits compatible versions, so that the next version of the draft needs no other request.
+    """
+    manifest = draft.manifest
+    if not isinstance(manifest, Model if kind == "model" else Dataset):
+        raise InvalidInputError(
+            f"{draft.path} is the manifest of a {manifest.kind}, not of a {kind}",
+            where=str(draft.path),
+            next_step="give the model first, then the dataset",
+        )
+    return EvaluatedArtifact(manifest, f"^{manifest.version}", draft, generated)
+
+
+def _sources(artifact: EvaluatedArtifact) -> tuple[File, ...]:
+    return tuple(file for file in files_of(artifact.manifest) if file.source is not UNSET)
+
+
+def _require_source(artifact: EvaluatedArtifact, source: Path, target: Path) -> None:
+    """Raise unless an existing manifest describes a file or folder."""
+    places = [
+        (target.parent / file.source.removeprefix("file:")).resolve()
+        for file in _sources(artifact)
+        if isinstance(file.source, str)
+    ]
+    wanted = source.resolve()
+    if not any(place == wanted or place in wanted.parents or wanted in place.parents for place in places):
+        raise _other_source_error(str(source), target)
+
+
+def _other_source_error(source: str, target: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{target.name} describes another file than {source}",
+        where=str(target),
+        next_step="choose another folder with --directory, or delete the manifest to generate it again",
+    )
+
+
+def _refuse_other_text(file: GeneratedFile) -> None:
+    """Raise if a file that a manifest refers to exists with another text."""
+    if file.path.exists() and file.path.read_bytes() != file.text.encode():
+        raise InvalidInputError(
+            f"{file.path} exists with another content",
+            where=str(file.path),
+            next_step="choose another folder with --directory, or delete the file to generate it again",
+        )
+
+
+def _require_names(request: Request, model: Model, dataset: Dataset, path: Path) -> None:
+    """Raise unless an existing request names the model and the dataset."""
+    named = (request.content.model.name, request.content.dataset.name)
+    if named != (model.name, dataset.name):
+        raise InvalidInputError(
+            f"{path.name} requests {named[0]} on {named[1]}, not {model.name} on {dataset.name}",
+            where=str(path),
+            next_step="choose another name with --set request.name=NAME, or delete the file to generate it again",
+        )

@@ -1,0 +1,178 @@
+"""Generated manifests and requests, completed by answers of the user before they are written."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.registry.manifests.authored_manifests import examine
+from benchlock.registry.requests.evaluation_request import read_request
+from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
+from benchlock.registry.scaffold.scaffold_answers import (
+    CONFIRMED,
+    add_file,
+    contains_path,
+    is_confirmation,
+    list_open,
+    locate_todos,
+    write_answers,
+)
+from benchlock.registry.text.collected_problems import Finding
+from benchlock.registry.text.yaml import read_yaml
+
+Subject = Literal["model", "dataset", "request"]
+
+UNKNOWN_LICENSE: Final = "LicenseRef-unknown"
+_WITH_OFFSET: Final = ("class-scores", "class-index", "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenValue:
+    """A value that no file states.
+
+    Attributes:
+        subject: What it is a value of.
+        finding: What is missing, and how to answer.
+        is_confirmation: Whether a generated value is to be checked.
+        default: The value that is taken if the user accepts all defaults; UNSET if there is none.
+        check: Returns what is wrong with an answer, as far as the value alone shows it; None if nothing is.
+    """
+
+    subject: Subject
+    finding: Finding
+    is_confirmation: bool
+    default: Any
+    check: Callable[[Any], BenchlockError | None]
+
+    @property
+    def path(self) -> str:
+        """The path of the value, below its subject: ``model.inputs[0].steps``."""
+        return f"{self.subject}.{self.finding.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedFile:
+    """A completed text that is to be written."""
+
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSource:
+    """Where the answers to open values come from.
+
+    Attributes:
+        ask: Returns answers by path, to one of the given values or more; raises if it has none.
+        show: Gets what was inferred: a heading, and the findings.
+        values: Given answers by path, such as ``model.task``.
+        files: Further files of the model: its labels and its code, each with ``path``, ``role`` and ``source``.
+    """
+
+    ask: Callable[[Sequence[OpenValue]], Mapping[str, Any]]
+    show: Callable[[str, Sequence[Finding]], None]
+    values: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingScaffold:
+    """A generated manifest or request whose open values need answers."""
+
+    subject: Subject
+    path: Path
+    scaffold: ManifestScaffold
+
+    def __post_init__(self) -> None:
+        """Give the findings the paths of their keys, by which they are answered."""
+        findings = locate_todos(self.scaffold.text, self.scaffold.findings)
+        object.__setattr__(self, "scaffold", replace(self.scaffold, findings=findings))
+
+    def list_open(self, answers: Mapping[str, Any]) -> list[OpenValue]:
+        """List the values without an answer; a type of output may need another one."""
+        own = answers_of(self.subject, answers)
+        text = self.scaffold.text
+        findings = list(list_open(self.scaffold.findings, own))
+        paths = {finding.path for finding in findings}
+        findings += [finding for finding in self._list_missing_offsets(own) if finding.path not in paths]
+        return [
+            OpenValue(
+                self.subject,
+                finding,
+                confirms := is_confirmation(text, finding),
+                _default_of(finding, confirms),
+                partial(self._check, own, finding),
+            )
+            for finding in findings
+        ]
+
+    def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> BenchlockError | None:
+        """Return the first problem of an answer; what other values lack is no problem of it."""
+        text = write_answers(self.scaffold.text, self.scaffold.findings, {**own, finding.path: value})
+        try:
+            problems = _examine(self.subject, text)
+        except InvalidInputError as error:
+            problems = error.problems or (error,)
+        return next((problem for problem in problems if _concerns(problem, finding.path)), None)
+
+    def _list_missing_offsets(self, own: Mapping[str, Any]) -> list[Finding]:
+        """List the label offsets that the types of the outputs need."""
+        if self.subject != "model":
+            return []
+        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
+        outputs = document.get("outputs")
+        return [
+            Finding(
+                f"outputs[{index}].label_offset",
+                "label-offset",
+                f"an output of type {output['type']} needs it",
+                "write class index minus dataset label, 0 where they are equal",
+                todo=True,
+            )
+            for index, output in enumerate(outputs if isinstance(outputs, list) else ())
+            if isinstance(output, dict) and output.get("type") in _WITH_OFFSET and "label_offset" not in output
+        ]
+
+    def complete(
+        self, answers: Mapping[str, Any], files: Iterable[Mapping[str, str]] = ()
+    ) -> tuple[GeneratedFile, ...]:
+        """Return the text with all answers, first; then the texts of the files that it refers to."""
+        text = write_answers(self.scaffold.text, self.scaffold.findings, answers_of(self.subject, answers))
+        folder = self.path.parent
+        for file in files:
+            text = add_file(text, {**file, "source": os.path.relpath(file["source"], folder)})
+        more = (GeneratedFile(folder / name, content) for name, content in self.scaffold.files.items())
+        return GeneratedFile(self.path, text), *more
+
+
+def _examine(subject: Subject, text: str) -> Sequence[BenchlockError]:
+    """Return the problems of a text, or raise them."""
+    if subject == "request":
+        read_request(text, subject)
+        return ()
+    return examine(text, subject).problems.found
+
+
+def _concerns(problem: BenchlockError, path: str) -> bool:
+    """Return whether a problem is about the value at a path, or about a part of it."""
+    place, bracket, _ = (problem.where or "").partition(" (")
+    is_missing = problem.what.startswith("the key ") and "is missing" in problem.what
+    return bool(bracket) and not is_missing and contains_path(path, place)
+
+
+def answers_of(subject: Subject, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answers of one subject, by paths below it."""
+    start = f"{subject}."
+    return {path.removeprefix(start): value for path, value in answers.items() if path.startswith(start)}
+
+
+def _default_of(finding: Finding, confirms: bool) -> Any:  # noqa: ANN401 - any YAML value
+    """Return the value that accepting all defaults means; UNSET where it would change a result."""
+    if confirms:
+        return CONFIRMED
+    return UNKNOWN_LICENSE if finding.path == "license" else UNSET

@@ -49,7 +49,7 @@ def test_a_list_beyond_its_limit_is_one_problem(key: str, value: list[Any], limi
         (["a", "B"], "tags[1]", "invalid tag 'B'"),
         (["a b"], "tags[0]", "invalid tag 'a b'"),
         (["a" * 33], "tags[0]", f"invalid tag '{'a' * 33}'"),
-        ([1], "tags[0]", "expected text, found a number: 1"),
+        ([1], "tags[0]", "expected text, found a whole number: 1"),
         ("a", "tags", "expected a list, found text: 'a'"),
     ],
 )

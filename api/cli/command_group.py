@@ -90,8 +90,10 @@ COMMAND_GROUPS = {
         "run": ("run_commands.run", "Run a lock and record the run."),
         "rerun": ("run_commands.rerun", "Run a lock again and compare with an earlier run."),
         "compare": ("compare_command.compare", "Compare runs, or run locks interleaved and compare them."),
+        "gate": ("gate_command.gate", "Fail if a lock is proven worse than a baseline."),
         "runs": ("run_history_commands.runs", "List runs, newest first."),
         "hide": ("run_history_commands.hide", "Hide a run from lists, comparisons and verdicts."),
+        "export": ("export_command.export", "Export a verified run to a model card, MLflow, JSON, CSV or a badge."),
         "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {

@@ -56,6 +56,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "run the lock first": "benchlock run LOCK",
     "rerun the lock": "benchlock rerun LOCK",
     "rerun it": "benchlock rerun LOCK --repeat N",
+    "rounds would decide": "benchlock gate --rounds N",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
     "a wider margin": "--margin METRIC=SHARE",
     "runs are needed": "benchlock run LOCK --repeat N",

@@ -201,6 +201,9 @@ def _format_power(metric: GatedMetric) -> str:
 def _describe_errors(result: GateResult) -> Iterator[str]:
     """Yield sentences on the probability of wrong decisions: false regressions, and the power at the margin."""
     exact = [metric.metric for metric in result.metrics if metric.is_exact]
+    rounds = len(result.comparison.arms[0].runs)
+    if result.rounds < rounds:
+        yield f"{result.rounds} of {rounds} rounds have usable times"
     if exact:
         yield f"{', '.join(exact)}: equal in all runs of a lock, so the value decides and chance has no part in it"
     if not result.tests:
@@ -212,8 +215,8 @@ def _describe_errors(result: GateResult) -> Iterator[str]:
     powers = [f"{metric.metric} {metric.test.power:.0%}" for metric in result.metrics if metric.test is not None]
     if powers:
         yield (
-            f"power: {', '.join(powers)}; the probability of `regression` with {result.rounds} rounds of this spread, "
-            "if the candidate is worse by exactly the margin"
+            f"power: {', '.join(powers)}; the probability of a regression verdict with {result.rounds} rounds of this "
+            "spread, if the candidate is worse by exactly the margin"
         )
 
 
@@ -230,10 +233,12 @@ def format_report(result: GateResult) -> str:
     lines += [f"- {code(metric.metric)}: {escape_markdown(metric.reason)}" for metric in result.metrics]
     lines += [f"- not comparable: {escape_markdown(reason)}" for reason in result.comparison.reasons]
     lines += [f"- {escape_markdown(sentence)}" for sentence in (*result.comparison.replays, *_describe_errors(result))]
-    lines += ["", *format_table(("", "model", "framework", "lock"), [_arm_row("baseline", baseline)])]
-    lines += [f"| {' | '.join(_arm_row('candidate', candidate))} |", ""]
+    arms = [_arm_row("baseline", baseline), _arm_row("candidate", candidate)]
     host = baseline.runs[0].start
     lines += [
+        "",
+        *format_table(("", "model", "framework", "lock"), arms),
+        "",
         f"{len(baseline.runs)} rounds on {code(str(host.host.get('cpu_model')))}, {host.isolation}. Runs:",
         "",
         *format_table(("baseline", "candidate", "baseline, again"), _run_rows(result)),

@@ -57,7 +57,8 @@ def log_to_mlflow(exported: ExportedRun, experiment: str = EXPERIMENT) -> Mlflow
 def _log(exported: ExportedRun, client: "MlflowClient", name: str, uri: str) -> MlflowRun:
     known = client.get_experiment_by_name(name)
     experiment = client.create_experiment(name) if known is None else known.experiment_id
-    earlier = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{exported.run}'", max_results=1)
+    query = f"tags.`{_RUN_TAG}` = '{exported.run}' and attributes.status = 'FINISHED'"
+    earlier = client.search_runs([experiment], query, max_results=1)
     if earlier:
         return MlflowRun(earlier[0].info.run_id, experiment, uri, created=False)
     started, ended = (int(at.timestamp() * 1000) for at in (exported.started_at, exported.ended_at))

@@ -49,7 +49,7 @@ class RegressionTest(Struct, frozen=True):
 
 def divide_level(metrics: int) -> float:
     """Return the level of each of several tests; a false regression in any of them then has at most 5 %."""
-    return SIGNIFICANT / max(1, metrics)
+    return round(SIGNIFICANT / max(1, metrics), 12)
 
 
 def decide_regression(ratio: Ratio, direction: str, margin: float, level: float) -> RegressionTest | None:

@@ -15,7 +15,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.run_comparison import describe_offered
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.statistics.equivalence import MAX_RUNS, centre, is_exact
-from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Finding, format_change
+from benchlock.evaluator.statistics.metric_types import Finding, format_change
 from benchlock.evaluator.statistics.non_inferiority import Decision, RegressionTest, decide_regression, divide_level
 from benchlock.evaluator.workflows.compare import (
     Arm,
@@ -88,7 +88,7 @@ class GateResult(Struct, frozen=True, kw_only=True):
     @property
     def false_positive_rate(self) -> float:
         """The probability of a regression in any metric if the candidate is no worse, at most."""
-        return SIGNIFICANT if self.tests else 0.0
+        return divide_level(1) if self.tests else 0.0
 
 
 def check_gate(locks: Sequence[Lock], margins: Margins) -> None:

@@ -93,7 +93,7 @@ COMMAND_GROUPS = {
         "gate": ("gate_command.gate", "Fail if a lock is proven worse than a baseline."),
         "runs": ("run_history_commands.runs", "List runs, newest first."),
         "hide": ("run_history_commands.hide", "Hide a run from lists, comparisons and verdicts."),
-        "export": ("export_command.export", "Export a verified run to a model card, MLflow, JSON, CSV or a badge."),
+        "export": ("export_command.export", "Export a verified run for other tools."),
         "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {

@@ -13,6 +13,7 @@ from benchlock.api.export.exported_run import export_run
 from benchlock.api.export.mlflow_run import EXPERIMENT, log_to_mlflow
 from benchlock.api.export.text_formats import FORMATS, select_metrics
 from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import parse_run_id
 
 _MLFLOW = "mlflow"
@@ -35,7 +36,7 @@ _MLFLOW = "mlflow"
 def export(
     invocation: Invocation, run: str, export_format: str, path: str, metrics: tuple[str, ...], experiment: str
 ) -> None:
-    """Export a verified run to a model card, MLflow, JSON, CSV or a badge.
+    """Export a verified run for other tools.
 
     The evidence of the run is read again first. A run whose evidence is damaged or not verified is not exported.
 
@@ -58,4 +59,4 @@ def export(
         return
     with create_file(Path(path)) as file:
         file.write(text.encode())
-    say(f"{path}: {len(exported.metrics)} metrics of {exported.run}")
+    say(f"{path}: {format_count(len(exported.metrics), 'metric')} of {exported.run}")

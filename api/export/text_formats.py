@@ -140,11 +140,11 @@ def escape_markdown(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """Return foreign text as a code span for a cell of a table; it can contain no link, mention or HTML.
+    """Return foreign text as a code span, in which links, mentions and HTML are plain text.
 
-    A pipe ends the cell even in a code span, so it is escaped.
+    A pipe would end a cell of a table even in a code span, so it is written as an escape.
     """
-    line = escape_line(text).strip().replace("|", "\\|")
+    line = escape_line(text).strip().replace("|", "\\x7c")
     if not line:
         return ""
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)

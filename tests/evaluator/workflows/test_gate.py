@@ -1,6 +1,6 @@
 """The gate: verdicts from interleaved runs of two locks, on time and on quality, and what gives no verdict."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,39 +11,10 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.statistics.metric_types import Calls
-from benchlock.evaluator.workflows.gate import GatedMetric, GateResult, check_gate, run_gate
+from benchlock.evaluator.workflows.gate import GatedMetric, GateResult, check_gate
 from benchlock.registry.lock.lockfile import Lock
+from tests.support.evaluator.gated import A, B, bench, gate, lock
 from tests.support.evaluator.recorded import DONE, metric, recorded
-from tests.support.resolution.variants import variant
-
-Once = Callable[[Lock, Mapping[str, Any]], Run]
-
-
-def lock(name: str, **request: Any) -> Lock:  # noqa: ANN401 - keys of a request
-    asked = {"model": {"name": name, "version": "*"}} | request
-    return variant({"model": {"name": name}, "request": asked}).lock
-
-
-A, B = lock("baseline"), lock("candidate")
-MARGINS = {"latency_p50": 0.05, "top1": 0.01}
-NOISE = (0.998, 1.001, 1.002, 0.999, 1.003, 0.997)
-
-
-def bench(slowness: float = 1.0, top1: float = 0.75, noise: tuple[float, ...] = NOISE, **host: Any) -> Once:  # noqa: ANN401 - facts of a host
-    """Runs of a baseline with a latency of 1 ms and a top1 of 0.75, and of a candidate that is slower by a factor."""
-
-    def once(run_lock: Lock, part_of: Mapping[str, Any]) -> Run:
-        is_candidate = part_of["arm"] == 1
-        seconds = 0.001 * (slowness * noise[part_of["round"] - 1] if is_candidate else 1.0)
-        metrics = (metric("top1", top1 if is_candidate else 0.75), metric("latency_p50", seconds))
-        end = structs.replace(DONE, metrics=metrics, details={"part_of": dict(part_of)})
-        return recorded(end, lock=run_lock.id, **(host if is_candidate else {}))
-
-    return once
-
-
-def gate(once: Once, margins: Mapping[str, float] = MARGINS, rounds: int = 6) -> GateResult:
-    return run_gate((A, B), once, rounds, margins)
 
 
 def of(result: GateResult, name: str) -> GatedMetric:
@@ -198,7 +169,10 @@ def test_a_throughput_that_is_the_arrival_rate_cannot_be_gated() -> None:
 
 def test_locks_of_different_requests_are_refused() -> None:
     with pytest.raises(RefusedError, match="limits"):
-        check_gate((A, lock("candidate", limits={"time": "9m", "memory": "2GiB", "cpus": 1, "processes": 64})), {"latency_p50": 0.05})
+        check_gate(
+            (A, lock("candidate", limits={"time": "9m", "memory": "2GiB", "cpus": 1, "processes": 64})),
+            {"latency_p50": 0.05},
+        )
 
 
 @pytest.mark.parametrize(("slowness", "at_most"), [(1.0, 0.05), (1.1, 1.0)])

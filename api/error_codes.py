@@ -12,6 +12,8 @@ from benchlock.artifacts.errors import BenchlockError
 EXIT_REFUSED, EXIT_INVALID, EXIT_CONFLICT, EXIT_INTEGRITY, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 4, 5, 130
 EXIT_TOKEN_REFUSED = 6
 """The exit code of a worker whose token is refused. A restart with the same token is of no use."""
+EXIT_UNDECIDED = 7
+"""The exit code of a gate that needs more rounds to decide."""
 
 
 @dataclass(frozen=True, slots=True)

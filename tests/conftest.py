@@ -27,6 +27,7 @@ from tests.support.system.base import keep_base
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
+MLFLOW_REASON = "mlflow: install it beside benchlock to test the export to it"
 ALL_IMAGES = (
     *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases")),
     "tests/evaluator/images/test_build_real.py",
@@ -88,8 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what was skipped, for want of more than the cases."""
-    if report.skipped and CASES_REASON not in str(report.longrepr):
+    """Remember what was skipped, for want of more than the cases and MLflow."""
+    if report.skipped and not any(reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON)):
         _skipped.append(report.nodeid)
 
 

@@ -111,8 +111,10 @@ COMMAND_GROUPS = {
         "run": ("run_commands.run", "Run a lock and record the run."),
         "rerun": ("run_commands.rerun", "Run a lock again and compare with an earlier run."),
         "compare": ("compare_command.compare", "Compare runs, or run locks interleaved and compare them."),
+        "gate": ("gate_command.gate", "Fail if a lock is proven worse than a baseline."),
         "runs": ("run_history_commands.runs", "List runs, newest first."),
         "hide": ("run_history_commands.hide", "Hide a run from lists, comparisons and verdicts."),
+        "export": ("export_command.export", "Export a verified run for other tools."),
         "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {
@@ -186,7 +188,7 @@ SHARED_OPTIONS = [
     click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only.", **_GLOBAL),
     click.Option(["-v", "--verbose"], is_flag=True, help="Print durations, and tracebacks of errors.", **_GLOBAL),
 ]
-"""The options that every command accepts, before and after its name."""
+"""The options that every command accepts, before and after its name; ``export`` has a ``--format`` of its own."""
 
 
 class CommandGroup(click.Group):
@@ -210,8 +212,8 @@ class CommandGroup(click.Group):
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
         for part in (command, *getattr(command, "commands", {}).values()):
-            if SHARED_OPTIONS[0] not in part.params:
-                part.params += SHARED_OPTIONS
+            own = {name for parameter in part.params for name in parameter.opts}
+            part.params += [option for option in SHARED_OPTIONS if own.isdisjoint(option.opts)]
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":

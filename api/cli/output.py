@@ -91,6 +91,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "show them anyway": "--force",
     "rerun the lock": "benchlock rerun LOCK",
     "rerun it": "benchlock rerun LOCK --repeat N",
+    "rounds would decide": "benchlock gate --rounds N",
     "of both locks": "benchlock compare --interleave LOCK LOCK --rounds N",
     "a wider margin": "--margin METRIC=SHARE",
     "runs are needed": "benchlock run LOCK --repeat N",
@@ -135,6 +136,11 @@ def _has_color(stream: TextIO) -> bool:
 
 def _paint(text: str, color: str | None, stream: TextIO) -> str:
     return f"\x1b[{color}m{text}\x1b[0m" if color and text and _has_color(stream) else text
+
+
+def print_text(text: str) -> None:
+    """Print the text of a file as it is; its format has escaped what is foreign in it."""
+    sys.stdout.write(text)
 
 
 def echo(text: str = "", verdict: str = "") -> None:

@@ -14,7 +14,8 @@ from benchlock.evaluator.statistics.equivalence import (
     judge,
     ratio,
 )
-from benchlock.evaluator.statistics.metric_types import Answer
+from benchlock.evaluator.statistics.metric_types import Answer, Ratio
+from benchlock.evaluator.statistics.non_inferiority import RegressionTest, decide_regression, divide_level
 from benchlock.evaluator.workflows.compare import balanced_orders
 from benchlock.evaluator.workflows.rerun import REPEATS
 from benchmarks.simulation.processes import autoregressive
@@ -71,6 +72,32 @@ def interleaved_answer(
     host: Host, random: Generator, truth: float, spread: float, margin: float | None, rounds: int = 6
 ) -> Answer:
     """Return what ``compare --interleave`` says of two locks, of which the second takes ``truth`` times as long."""
+    found, control = _interleaved(host, random, truth, spread, rounds)
+    return judge("latency_p50", "lower", found, control, margin).answer
+
+
+def gate_test(
+    host: Host, random: Generator, truth: float, spread: float, margin: float, rounds: int, level: float
+) -> RegressionTest:
+    """Return the decision of ``gate`` on a candidate that takes ``truth`` times as long as the baseline.
+
+    Args:
+        host: The kind of host.
+        random: The source of random numbers.
+        truth: The true ratio.
+        spread: The standard deviation of the logarithm of a run's time.
+        margin: The margin.
+        rounds: The number of rounds.
+        level: The level of the test.
+    """
+    found, _ = _interleaved(host, random, truth, spread, rounds)
+    test = decide_regression(found, "lower", margin, level)
+    assert test is not None
+    return test
+
+
+def _interleaved(host: Host, random: Generator, truth: float, spread: float, rounds: int) -> tuple[Ratio, Ratio]:
+    """Return the ratio of the second lock to the first, and that of the first lock's second turns."""
     drawn = np.exp(host.draw(random, 3 * rounds, spread)).reshape(rounds, 3)
     orders = balanced_orders(3)
     a, b, again = (
@@ -80,7 +107,8 @@ def interleaved_answer(
     found = ratio(a, b, paired=True, again=again, inflation=ROUND_DRIFT)
     control = ratio(a, again, paired=True, inflation=ROUND_DRIFT)
     assert found is not None
-    return judge("latency_p50", "lower", found, control, margin).answer
+    assert control is not None
+    return found, control
 
 
 def paired_t_answer(random: Generator, truth: float, spread: float, rounds: int = 6) -> Answer:
@@ -124,6 +152,11 @@ def tables() -> Iterator[str]:
     )
     yield "`compare --interleave` of 6 rounds without a margin, a spread between runs of 1 %:"
     yield markdown(("host", "true change", "different", "a paired t test: different"), _power_rows())
+    yield "`gate` of 6 rounds, one metric with a margin of 5 %; the power stated is the mean over the simulations:"
+    yield markdown(
+        ("host", "spread", "true change", "passed", "regression", "undecided", "power stated"),
+        (_gate_row(host, spread, truth) for host in HOSTS for spread in (0.02, 0.04) for truth in (1.0, 1.05)),
+    )
     yield "The interval over runs, a spread between runs of 2 %, of the median of very many runs:"
     yield markdown(
         ("host", *(f"{runs} runs" for runs in (6, 10, 20))),
@@ -158,6 +191,14 @@ def _power_rows() -> Iterator[Sequence[str]]:
             if host is HOSTS[0]:
                 plain = share_of("different", lambda random: paired_t_answer(random, truth, 0.01), times)  # noqa: B023
             yield host.name, f"{truth - 1:.0%}", percent(found), percent(plain)
+
+
+def _gate_row(host: Host, spread: float, truth: float) -> Sequence[str]:
+    random = np.random.default_rng(SEED)
+    tests = [gate_test(host, random, truth, spread, MARGIN, 6, divide_level(1)) for _ in range(_TIMES)]
+    shares = (sum(test.answer == answer for test in tests) / _TIMES for answer in ("passed", "regression", "undecided"))
+    power = float(np.mean([test.power for test in tests]))
+    return host.name, f"{spread:.0%}", f"{truth - 1:.0%}", *map(percent, shares), percent(power)
 
 
 def _judged(a: Floats, b: Floats, margin: float) -> Answer:

@@ -123,7 +123,7 @@ def ratio(
 def _ratio(value: float, error: float, degrees: float, n: int, *, paired: bool) -> Ratio:
     if n < 2:  # noqa: PLR2004 - one run has no spread
         return Ratio(math.exp(value), UNBOUNDED, UNBOUNDED, n, paired)
-    reached = (_quantile(level, degrees) * error for level in (LEVEL, 2 * LEVEL - 1))
+    reached = (find_quantile(level, degrees) * error for level in (LEVEL, 2 * LEVEL - 1))
     ci, narrow = (Interval(math.exp(value - half), math.exp(value + half)) for half in reached)
     return Ratio(math.exp(value), ci, narrow, n, paired)
 
@@ -133,7 +133,7 @@ def _error(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _quantile(level: float, degrees: float) -> float:
+def find_quantile(level: float, degrees: float) -> float:
     """Return how many standard errors a two-sided interval of ``level`` reaches, by Student's t."""
     upper = (1 + level) / 2
     return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
@@ -149,12 +149,34 @@ def runs_to_decide(ratio: Ratio, margin: float | None) -> int | None:
     Returns:
         The number; None where there is only one run per side, or more than 1000 would be needed.
     """
+    spread = find_spread(ratio)
+    if spread is None or ratio.value is None:
+        return None
+    difference, allowed = abs(math.log(ratio.value)), math.log1p(margin or 0.0)
+    if difference > allowed:
+        return find_fewest_runs(spread, LEVEL, difference - allowed)
+    return find_fewest_runs(spread, 2 * LEVEL - 1, allowed - difference)
+
+
+def find_spread(ratio: Ratio) -> float | None:
+    """Return the standard deviation of the logarithm of one quotient, inflation included; None for a single run."""
     if ratio.ci.high is None or ratio.value is None:
         return None
-    spread = math.log(ratio.ci.high / ratio.value) / _quantile(LEVEL, ratio.n - 1) * math.sqrt(ratio.n)
-    difference, allowed = abs(math.log(ratio.value)), math.log1p(margin or 0.0)
-    level, room = (LEVEL, difference - allowed) if difference > allowed else (2 * LEVEL - 1, allowed - difference)
-    enough = (n for n in range(FEWEST, MAX_RUNS + 1) if _quantile(level, n - 1) * spread / math.sqrt(n) < room)
+    return math.log(ratio.ci.high / ratio.value) / find_quantile(LEVEL, ratio.n - 1) * math.sqrt(ratio.n)
+
+
+def find_fewest_runs(spread: float, level: float, room: float) -> int | None:
+    """Return the number of runs per side whose interval has a half-width below ``room``.
+
+    Args:
+        spread: As ``find_spread`` returns it.
+        level: The level of the two-sided interval.
+        room: The half-width, as a difference of logarithms.
+
+    Returns:
+        The number; None where more than ``MAX_RUNS`` would be needed.
+    """
+    enough = (n for n in range(FEWEST, MAX_RUNS + 1) if find_quantile(level, n - 1) * spread / math.sqrt(n) < room)
     return next(enough, None)
 
 

@@ -312,7 +312,7 @@ def _compare_arms(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, i
         for pair_of_run in others
         for reason in list_incomparabilities(reference, pair_of_run)
     ]
-    calm = _drop_disturbed_rounds(arms) if interleaved else arms
+    calm = drop_disturbed_rounds(arms) if interleaved else arms
     further = [number for number, arm in enumerate(arms) if number and not arm.control]
     tests = _test_pairs(first, [arms[number] for number in further], pair)
     control = next((arm for arm in calm if arm.control), None)
@@ -340,7 +340,7 @@ def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[Pa
     return [replace(tests_of_arm, tests=tests) for tests_of_arm, tests in zip(tests_by_arm, adjusted, strict=True)]
 
 
-def _drop_disturbed_rounds(arms: Sequence[Arm]) -> list[Arm]:
+def drop_disturbed_rounds(arms: Sequence[Arm]) -> list[Arm]:
     """Return the arms without the rounds in which a run has unusable times, or with all if no round is left."""
     rounds = [
         runs for runs in zip(*(arm.runs for arm in arms), strict=True) if not any(map(explain_unusable_times, runs))
@@ -385,8 +385,7 @@ def _share_samples(*locks: Lock) -> bool:
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
     """Return the finding on a time, undecided if its runs cannot decide it, with the command that would."""
-    offered = describe_offered(finding.metric, first.lock.scenario["name"], other.lock.scenario["name"])
-    unusable = describe_unusable_times((*first.runs, *other.runs))
+    offered, unusable = find_restrictions(finding.metric, first, other)
     reasons = [reason for reason in (offered, unusable) if reason]
     estimate = finding.ratio
     assert estimate.value is not None
@@ -402,6 +401,12 @@ def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
     else:
         step = _next_step(finding, is_one_lock=first.lock.id == other.lock.id)
     return replace(finding, reason=f"{finding.reason}; next: {step}")
+
+
+def find_restrictions(metric: str, first: Arm, other: Arm) -> tuple[str | None, str | None]:
+    """Return why a time is no property of a model, and why the times of the runs are unusable; None if they are."""
+    offered = describe_offered(metric, first.lock.scenario["name"], other.lock.scenario["name"])
+    return offered, describe_unusable_times((*first.runs, *other.runs))
 
 
 def _next_step(finding: Finding, *, is_one_lock: bool) -> str:

@@ -1,0 +1,1 @@
+"""Runs and verdicts in the formats of other tools."""

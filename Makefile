@@ -12,7 +12,7 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording notebook lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,9 @@ recording: $(RUNTIME) ## write docs/assets/terminal.svg anew: a terminal with th
 
 configuration: $(DEV) ## write docs/reference/configuration.md anew from the table of settings
 	@$(BIN)/python -m tests.house.configuration_page docs/reference/configuration.md
+
+notebook: $(DEV) ## execute the notebook of the digits example, and write its outputs anew
+	@$(BIN)/python -m tests.examples.notebook_execution examples/digits/digits.ipynb
 
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt

@@ -8,15 +8,26 @@ from typing import ClassVar
 
 
 class BenchlockError(Exception):
-    """An error with a message for users: ``what`` happened, ``where`` (path or index), and the ``next_step``.
+    """An error with a message for users, and the base class of all errors of benchlock.
 
-    ``problems`` are all errors that the same check found, this one included; empty if it is the only one.
+    Attributes:
+        code: The kind of the error.
+        what: What happened.
+        where: The path, index or name that the error is about; None if there is none.
+        next_step: What to do; None if nothing is known.
+        problems: All errors that the same check found, this one included; empty if it is the only one.
     """
 
     code: ClassVar[str] = "error"
 
     def __init__(self, what: str, *, where: str | None = None, next_step: str | None = None) -> None:
-        """Set the parts of the message."""
+        """Set the parts of the message.
+
+        Args:
+            what: What happened.
+            where: The path, index or name that the error is about.
+            next_step: What to do.
+        """
         super().__init__(what)
         self.what = what
         self.where = where

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from benchlock.api.python.python_registry import Registry, open  # noqa: A004 - users write benchlock.open
-    from benchlock.api.python.results import ArtifactVersion, Comparison, Finding, Lock, Metric, Rerun, Run, Runs
+    from benchlock.api.python.results import (
+        ArtifactVersion,
+        Claim,
+        Comparison,
+        Finding,
+        Lock,
+        Metric,
+        Rerun,
+        Run,
+        Runs,
+        Table,
+    )
     from benchlock.artifacts.errors import (
         BenchlockError,
         BusyError,
@@ -24,6 +35,7 @@ __all__ = [
     "ArtifactVersion",
     "BenchlockError",
     "BusyError",
+    "Claim",
     "Comparison",
     "ConflictError",
     "Finding",
@@ -36,6 +48,7 @@ __all__ = [
     "Rerun",
     "Run",
     "Runs",
+    "Table",
     "UnavailableError",
     "UnknownNameError",
     "open",

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
@@ -22,25 +21,14 @@ from benchlock.api.cli.run_options import (
     suggest_targets,
 )
 from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
-from benchlock.api.client.lock_runs import LockRunner, compare_by_id
+from benchlock.api.client.lock_runs import FEWEST_ROUNDS, LockRunner, compare_by_id
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import comparison_document
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.equivalence import centre, find_interval_over_runs, is_exact
-from benchlock.evaluator.statistics.metric_types import Finding, Interval, format_value
-from benchlock.evaluator.workflows.compare import (
-    Arm,
-    Comparison,
-    check_question,
-    default_rounds,
-    interleave,
-    shared_margins,
-)
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.evaluator.statistics.metric_types import Finding, Interval
+from benchlock.evaluator.workflows.compare import Arm, Comparison
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -122,17 +110,7 @@ def _format_flags(arm: Arm) -> str:
 
 
 def _arm_cells(arm: Arm) -> dict[str, str]:
-    cells = {}
-    for first in () if arm.runs[0].end is None else arm.runs[0].end.metrics:
-        metric = replace(first, self_reported=arm.is_self_reported(first.key))
-        values = arm.values(metric.key)
-        if len(values) == 1 or is_exact(metric.name, values):
-            cells[metric.key] = f"{format_metric(metric)} {format_interval(metric)}"
-        else:
-            ci = find_interval_over_runs(values)
-            ends = f"[{format_value(ci.low, metric.unit)}, {format_value(ci.high, metric.unit)}]"
-            cells[metric.key] = f"{format_metric(replace(metric, value=centre(values)))} {ends}"
-    return cells
+    return {metric.key: f"{format_metric(metric)} {format_interval(metric)}" for metric in arm.metrics()}
 
 
 def _arm_name(arm: Arm) -> str:
@@ -153,6 +131,9 @@ def _format_noise(finding: Finding) -> str:
 
 def _format_share(share: float | None) -> str:
     return "-" if share is None else f"{share:.2%}"
+
+
+_ROUNDS = "Number of rounds with --interleave; default: 6 to 10."
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +160,7 @@ class _CompareOptions:
 )
 @click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")
 @click.option("--interleave", is_flag=True, help="Run locks interleaved, with an A/A control of the first.")
-@click.option("--rounds", type=click.IntRange(min=3), help="Number of rounds with --interleave; default: 6 to 10.")
+@click.option("--rounds", type=click.IntRange(min=FEWEST_ROUNDS), help=_ROUNDS)
 @click.option(
     "--margin",
     metavar="METRIC=SHARE",
@@ -246,9 +227,8 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
             step = "use a run id as listed by `runs`; to compare locks, add --interleave"
             raise InvalidInputError(f"invalid run id {text!r}", where=text, next_step=step)
     ids = [parse_run_id(text) for text in targets]
-    pair, records = _open_prediction_pairs(invocation).compare, invocation.opened.records
     with invocation.progress.task("comparing the runs"):
-        return compare_by_id(records, partial(read_lock, invocation), ids, pair, force=settings.force)
+        return compare_by_id(invocation.opened, partial(read_lock, invocation), ids, force=settings.force)
 
 
 def _compare_interleaved(
@@ -257,23 +237,7 @@ def _compare_interleaved(
     """Run the locks in alternation, print each run, and compare them."""
     isolation, locks = parse_isolation(settings.isolation), [read_lock(invocation, text) for text in targets]
     runner = LockRunner(invocation.opened, invocation.progress, say, isolation, settings.allow_code)
-    stated = {**shared_margins(locks), **margins}
-    check_question(locks, stated)
-
-    def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
-        run = runner.run(lock, part_of=part_of)
-        word = "running" if run.end is None else run.end.outcome
-        control = ", again" if part_of["control"] else ""
-        say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {run.id} {word}")
-        return run
-
-    rounds = settings.rounds or default_rounds(len(locks))
-    return interleave(locks, once, rounds, stated, _open_prediction_pairs(invocation).compare)
-
-
-def _open_prediction_pairs(invocation: Invocation) -> PredictionPairs:
-    """Create the sample-by-sample comparison of runs."""
-    return PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
+    return runner.compare(locks, settings.rounds, margins)
 
 
 def warn_about_comparison(run: Run) -> None:

@@ -10,16 +10,13 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock, Timer
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TextIO
+from typing import Any, Final, TextIO
 
+from benchlock.api.client.progress_bars import TerminalBars
 from benchlock.api.error_codes import error_document
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import Advance, escape_json, escape_line
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
@@ -294,74 +291,16 @@ def byte_count(size: float) -> str:
     return f"{size:.1f} {_BYTES[-1]}"
 
 
-class _Bar:
-    """A progress bar. All visible bars share one display on the terminal, with a row each."""
-
-    _lock: ClassVar = Lock()
-    _display: ClassVar["Progress | None"] = None
-
-    def __init__(self, label: str, total: int | None) -> None:
-        """Prepare the bar without showing it."""
-        self._label, self._total, self._done = label, total, 0
-        self._is_closed = False
-        self._row: TaskID | None = None
-
-    def show(self) -> None:
-        """Show the bar, unless it is closed already."""
-        from rich import progress  # noqa: PLC0415 - used on a terminal only
-        from rich.console import Console  # noqa: PLC0415 - as above
-
-        with self._lock:
-            if self._is_closed:
-                return
-            if _Bar._display is None:
-                columns = (
-                    progress.TextColumn("{task.description}", markup=False),
-                    progress.BarColumn(),
-                    progress.TaskProgressColumn(),
-                    progress.TimeElapsedColumn(),
-                    progress.TextColumn("ETA"),
-                    progress.TimeRemainingColumn(),
-                )
-                console = Console(stderr=True)
-                # A redirected standard output would be printed on standard error.
-                _Bar._display = progress.Progress(
-                    *columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()
-                )
-                _Bar._display.start()
-            self._row = _Bar._display.add_task(self._label, total=self._total, completed=self._done)
-
-    def advance(self, step: int) -> None:
-        """Advance the bar."""
-        with self._lock:
-            self._done += step
-            if self._row is not None and _Bar._display is not None:
-                _Bar._display.advance(self._row, step)
-
-    def close(self) -> None:
-        """Remove the bar; the last one ends the display."""
-        with self._lock:
-            self._is_closed = True
-            if self._row is None or _Bar._display is None:
-                return
-            _Bar._display.remove_task(self._row)
-            if not _Bar._display.tasks:
-                _Bar._display.stop()
-                _Bar._display = None
-
-
 @dataclass(frozen=True, slots=True)
 class Bars:
     """Progress bars on standard error, unless --quiet.
 
-    Without a terminal, there is one line per task if ``lines`` is true, else nothing. With ``forced``, bars are shown
-    without a terminal, too: for notebooks. A bar appears ``delay`` seconds after the start of its task. With --verbose,
-    a line with its duration follows each task.
+    Without a terminal, there is one line per task if ``lines`` is true, else nothing. A bar appears ``delay`` seconds
+    after the start of its task. With --verbose, a line with its duration follows each task.
     """
 
     lines: bool = False
     delay: float = 0.5
-    forced: bool = False
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Advance]:
@@ -369,16 +308,9 @@ class Bars:
         began = monotonic()
         if settings.verbosity <= QUIET:
             yield lambda _step: None
-        elif self.forced or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb"):
-            bar = _Bar(escape_line(label), total)
-            timer = Timer(self.delay, bar.show)
-            timer.daemon = True
-            timer.start()
-            try:
-                yield bar.advance
-            finally:
-                timer.cancel()
-                bar.close()
+        elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            with TerminalBars(self.delay).task(label, total) as advance:
+                yield advance
         else:
             if self.lines:
                 say(label)

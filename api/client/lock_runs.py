@@ -9,12 +9,22 @@ from msgspec.structs import replace
 from benchlock.api.local.local_registry import build_runner
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.user_output import Progress
+from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_types import Isolation, RecordedRuns, Run, RunId
+from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.records.run_types import Isolation, Run, RunId
 from benchlock.evaluator.runner.wall_clock import WallClock
-from benchlock.evaluator.workflows.compare import Comparison, Pair, compare_recorded_runs
+from benchlock.evaluator.workflows.compare import (
+    Comparison,
+    Margins,
+    check_question,
+    compare_recorded_runs,
+    default_rounds,
+    interleave,
+    shared_margins,
+)
 from benchlock.evaluator.workflows.rerun import (
     REPEATS,
     find_original,
@@ -24,6 +34,9 @@ from benchlock.evaluator.workflows.rerun import (
     repeat_rerun,
 )
 from benchlock.registry.lock.lockfile import Lock
+
+FEWEST_ROUNDS = 3
+"""Fewer rounds have no spread worth an interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +112,40 @@ class LockRunner:
                 self.say(f"run {part_of['number']} of {count}: {run.id} {run.end.outcome if run.end else 'running'}")
             return run
 
+        if count < 1:
+            raise InvalidInputError(f"invalid number of runs {count}", next_step="repeat at least once")
         new_runs = repeat_rerun(original, once, count)
         sides = replace(find_sides(self.registry.records, lock, original, new_runs[0]), reruns=new_runs)
         verdict, again = judge_reruns(lock, original, sides, self.registry.store)
         return RerunResult(replace(verdict, reported=(*verdict.reported, *skipped)), again, new_runs)
+
+    def compare(self, locks: Sequence[Lock], rounds: int | None, margins: Margins) -> Comparison:
+        """Run locks interleaved, and compare each further lock with the first.
+
+        Args:
+            locks: The locks, the reference first.
+            rounds: The number of rounds; None for the smallest balanced number.
+            margins: The relative margins of equivalence by metric, in place of those that the locks state.
+
+        Raises:
+            BenchlockError: As ``check_question`` and ``Runner.run``.
+        """
+        stated = {**shared_margins(locks), **_check_margins(margins)}
+        check_question(locks, stated)
+        if rounds is not None and rounds < FEWEST_ROUNDS:
+            raise InvalidInputError(
+                f"{rounds} rounds are too few", next_step=f"use {FEWEST_ROUNDS} rounds or more; 6 to 10 by default"
+            )
+
+        def once(lock: Lock, part_of: Mapping[str, Any]) -> Run:
+            run = self.run(lock, part_of=part_of)
+            word = "running" if run.end is None else run.end.outcome
+            control = ", again" if part_of["control"] else ""
+            self.say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {run.id} {word}")
+            return run
+
+        pairs = PredictionPairs(self.registry.store, self.registry.home / SCRATCH)
+        return interleave(locks, once, rounds or default_rounds(len(locks)), stated, pairs.compare)
 
     def _find_original(self, lock: Lock, against: RunId | None) -> tuple[Run, tuple[str, ...]]:
         """Return the run to compare with, and notes on later runs that cannot be compared with."""
@@ -112,22 +155,31 @@ class LockRunner:
         return latest.run, latest.skipped
 
 
+def _check_margins(margins: Margins) -> Margins:
+    for name, share in margins.items():
+        if not 0 < share < 1:
+            raise InvalidInputError(
+                f"invalid margin {share!r} for {name}", where=name, next_step="state a share, such as 0.05 for 5 %"
+            )
+    return margins
+
+
 def compare_by_id(
-    records: RecordedRuns, read_lock: Callable[[Digest], Lock], ids: Sequence[RunId], pair: Pair, *, force: bool
+    registry: Registry, read_lock: Callable[[Digest], Lock], ids: Sequence[RunId], *, force: bool
 ) -> Comparison:
     """Compare recorded runs.
 
     Args:
-        records: The runs of the registry.
+        registry: The registry of the runs.
         read_lock: Returns the lock with an id.
         ids: The runs, the reference first.
-        pair: As for ``compare_runs``.
         force: Compare the runs even if they are not comparable.
 
     Raises:
         RefusedError: The runs are not comparable, and ``force`` is false.
     """
-    comparison = compare_recorded_runs(records, read_lock, ids, pair)
+    pairs = PredictionPairs(registry.store, registry.home / SCRATCH)
+    comparison = compare_recorded_runs(registry.records, read_lock, ids, pairs.compare)
     if comparison.reasons and not force:
         raise RefusedError(
             f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",

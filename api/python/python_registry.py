@@ -4,27 +4,37 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from benchlock.api.cli.output import Bars
 from benchlock.api.client.draft_publication import Publisher, read_draft
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.image_building import build_image
 from benchlock.api.client.lock_runs import LockRunner, compare_by_id
+from benchlock.api.client.progress_bars import NotebookBars, TerminalBars, is_notebook
 from benchlock.api.client.remote_registry import open_remote
 from benchlock.api.client.user_files import load_lock, read_request
 from benchlock.api.local.local_registry import open_registry
-from benchlock.api.python.results import ArtifactVersion, Comparison, Lock, Rerun, Run, Runs
+from benchlock.api.local.registry_database import RegistryNotFoundError
+from benchlock.api.python.results import (
+    ArtifactVersion,
+    Claim,
+    Comparison,
+    Lock,
+    Rerun,
+    Run,
+    Runs,
+    Table,
+    convert_claim,
+)
 from benchlock.api.schemas import registry_protocol
 from benchlock.api.settings import locate_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.user_output import SILENT, Progress, escape_line
-from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
-from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.images.build import BuildOptions
 from benchlock.evaluator.records.run_types import (
     DamagedRun,
     Isolation,
@@ -37,8 +47,9 @@ from benchlock.evaluator.records.run_types import (
     parse_run_id,
     parse_since,
 )
+from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.artifact_names import parse_kind, parse_target
-from benchlock.registry.catalogue.catalogue_protocol import Entry
+from benchlock.registry.catalogue.catalogue_protocol import Entry, PublishResult
 from benchlock.registry.lock import lockfile
 from benchlock.registry.manifests import plain
 from benchlock.registry.publishing.drafts import Draft
@@ -48,7 +59,6 @@ from benchlock.registry.versions.version_ranges import Constraint
 
 _LOGGER: Final = logging.getLogger("benchlock")
 """Gets messages for people. It has no handler: without logging set up, Python prints warnings alone."""
-"""The number of runs that are read at once."""
 
 
 def open(  # noqa: A001 - users write benchlock.open, as gzip.open and sqlite3.connect
@@ -65,7 +75,10 @@ def open(  # noqa: A001 - users write benchlock.open, as gzip.open and sqlite3.c
             ``benchlock`` in the folder of your applications' data, as for the command line.
         token: The token for a server; by default that of BENCHLOCK_TOKEN or BENCHLOCK_TOKEN_FILE.
         create: Create the registry if the folder has none.
-        progress: Show progress bars; by default in a terminal, and in a notebook with ipywidgets.
+        progress: Show progress bars; by default in a terminal and in a notebook.
+
+    Returns:
+        The registry.
 
     Raises:
         UnknownNameError: The folder has no registry, and ``create`` is false.
@@ -73,7 +86,7 @@ def open(  # noqa: A001 - users write benchlock.open, as gzip.open and sqlite3.c
         UnavailableError: The folder or the database cannot be used.
     """
     place = str(os.fspath(location)) if location is not None else locate_registry()
-    bars: Progress = Bars(forced=True) if (_can_show_bars() if progress is None else progress) else SILENT
+    bars = _choose_bars(progress)
     if "://" in place:
         remote = open_remote(place, _say, bars, token)
         return Registry(remote, remote.client.where, bars, remote.client.close)
@@ -83,7 +96,11 @@ def open(  # noqa: A001 - users write benchlock.open, as gzip.open and sqlite3.c
             where=place,
             next_step="omit the token, or give the URL of a server",
         )
-    local = open_registry(place, _say, bars, create=create)
+    try:
+        local = open_registry(place, _say, bars, create=create)
+    except RegistryNotFoundError as error:
+        error.next_step = "open its folder, or create a registry here with create=True"
+        raise
     return Registry(EmbeddedRegistry(local), str(local.home), bars, local.database.dispose)
 
 
@@ -96,9 +113,12 @@ def _warn(message: str) -> None:
     _LOGGER.warning("%s", escape_line(message))
 
 
-def _can_show_bars() -> bool:
-    """Check whether progress bars appear: in a terminal, or in a notebook with the widgets that they need."""
-    return sys.stderr.isatty() or ("ipykernel" in sys.modules and find_spec("ipywidgets") is not None)
+def _choose_bars(progress: bool | None) -> Progress:
+    """Return the progress bars of a notebook or a terminal; None requests them wherever they can be shown."""
+    if progress is not False and is_notebook():
+        return NotebookBars()
+    can_show = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return TerminalBars() if (can_show if progress is None else progress) else SILENT
 
 
 class Registry:
@@ -110,13 +130,20 @@ class Registry:
     def __init__(
         self, opened: registry_protocol.Registry, location: str, progress: Progress, close: Callable[[], None]
     ) -> None:
-        """Use the registry ``opened``; ``close`` releases its connections. Users call ``benchlock.open``."""
+        """Wrap an open registry; users call ``benchlock.open``.
+
+        Args:
+            opened: The registry.
+            location: Its folder or URL.
+            progress: Shows long tasks.
+            close: Releases its connections.
+        """
         self._opened = opened
         self._location = location
         self._progress = progress
         self._close = close
 
-    def publish(self, *paths: str | PathLike[str], dry_run: bool = False) -> tuple[ArtifactVersion, ...]:
+    def publish(self, *paths: str | PathLike[str], dry_run: bool = False) -> Table[ArtifactVersion]:
         """Publish manifests with their files.
 
         Args:
@@ -137,41 +164,61 @@ class Registry:
         with problems.noted():  # after an error in one manifest, the others are still checked
             results = publisher.publish(drafts, dry_run=dry_run or bool(problems.found))
         problems.refuse()
-        return tuple(
-            ArtifactVersion(
-                result.reference.kind,
-                result.reference.name,
-                str(result.reference.version),
-                result.digest,
-                changed=result.changed,
-            )
-            for result in results
-        )
+        return Table(map(_convert_result, results))
 
-    def versions(self, target: str = "") -> tuple[ArtifactVersion, ...]:
+    def build_image(self, framework: str, *, layers: bool = True) -> ArtifactVersion:
+        """Build and publish an image: the environment of a framework, for this machine's platform.
+
+        Without ``layers``, the build needs nothing but wheels, and the image runs only as processes.
+
+        Args:
+            framework: Framework and version, such as ``onnxruntime==1.31.1``.
+            layers: Assemble the layers that containers need.
+
+        Returns:
+            The version of the image. Its ``changed`` is false if the same image was published before.
+
+        Raises:
+            InvalidInputError: There is no such framework or version.
+            UnavailableError: The wheels or the base of the image cannot be fetched.
+        """
+        options, bars = BuildOptions(layers=layers), self._progress
+        built = build_image(self._opened, framework, options, steps=bars, transfers=bars)
+        return _convert_result(built.results[0])
+
+    def versions(self, target: str = "") -> Table[ArtifactVersion]:
         """Return published versions, yanked ones included.
 
         Args:
             target: A kind such as ``model``, or ``KIND/NAME``, or ``KIND/NAME@CONSTRAINT``; by default all of them.
+
+        Returns:
+            The versions, oldest first.
 
         Raises:
             UnknownNameError: There is no artifact with the name.
         """
         if "/" not in target:
             entries = self._opened.catalogue.list(parse_kind(target) if target else None)
-            return tuple(map(_version, entries))
+            return Table(map(_version, entries))
         kind, name, text = parse_target(target)
         constraint = None if text is None else Constraint.parse(text)
         entries = self._opened.catalogue.versions(kind, name)
-        return tuple(
+        return Table(
             _version(entry) for entry in entries if constraint is None or constraint.admits(entry.reference.version)
         )
 
     def manifest(self, target: str) -> dict[str, Any]:
-        """Return the manifest of the newest version that ``KIND/NAME[@CONSTRAINT]`` admits, as JSON values.
+        """Return the manifest of the newest version of an artifact.
+
+        Args:
+            target: ``KIND/NAME``, or ``KIND/NAME@CONSTRAINT`` such as ``model/digits-onnx@^1``.
+
+        Returns:
+            The manifest as JSON values.
 
         Raises:
-            UnknownNameError: There is none.
+            UnknownNameError: There is no such version.
         """
         kind, name, text = parse_target(target)
         entry = self._opened.catalogue.newest(kind, name, None if text is None else Constraint.parse(text))
@@ -185,6 +232,9 @@ class Registry:
             request: A request file, or a request as a mapping.
             as_of: Use the catalogue at this time, such as ``2026-11-20T12:00:00Z``.
 
+        Returns:
+            The lock.
+
         Raises:
             InvalidInputError: The request is invalid.
             ConflictError: No versions satisfy the request; the message explains why.
@@ -197,7 +247,13 @@ class Registry:
         return Lock(result.lock, result.warnings)
 
     def get_lock(self, lock: str | PathLike[str]) -> Lock:
-        """Return the lock in a lockfile, or the stored lock whose id begins with ``lock`` (``sha256:…``).
+        """Return a lock by its file or its id.
+
+        Args:
+            lock: A lockfile, or the beginning of the id of a stored lock: ``sha256:…``.
+
+        Returns:
+            The lock.
 
         Raises:
             UnknownNameError: There is no such lock.
@@ -244,6 +300,9 @@ class Registry:
             isolation: As for ``run``.
             allow_code: As for ``run``.
 
+        Returns:
+            The verdict with its reasons, and the new runs.
+
         Raises:
             InvalidInputError: There is no run to compare with.
             BenchlockError: As ``run``.
@@ -261,15 +320,75 @@ class Registry:
             *runs: Two or more runs, or their ids.
             force: Compare them even if they are not comparable.
 
+        Returns:
+            The comparison.
+
         Raises:
+            InvalidInputError: There is one run only, or an argument is not a run.
             RefusedError: The runs have different conditions, and ``force`` is false.
         """
-        pairs = PredictionPairs(self._opened.store, self._opened.home / SCRATCH)
         ids = [_run_id(run) for run in runs]
-        return Comparison(compare_by_id(self._opened.records, self._read_lock, ids, pairs.compare, force=force))
+        with self._progress.task("comparing the runs"):
+            return Comparison(compare_by_id(self._opened, self._read_lock, ids, force=force))
+
+    def compare_locks(
+        self,
+        *locks: Lock | str | PathLike[str],
+        rounds: int | None = None,
+        margins: Mapping[str, float] | None = None,
+        isolation: Isolation | None = None,
+        allow_code: bool = False,
+    ) -> Comparison:
+        """Run locks interleaved, and compare each further lock with the first.
+
+        Every round runs each lock once and the first lock twice. The second run is a control: its difference from the
+        first is the noise of this machine. The comparison ends at the first run that does not complete.
+
+        Args:
+            *locks: Two or more locks, lockfiles or ids of locks, the reference first.
+            rounds: The number of rounds, at least 3; by default 6 to 10, depending on the number of locks.
+            margins: The relative difference that counts as equivalent, by metric: 0.05 is 5 %.
+            isolation: As for ``run``.
+            allow_code: As for ``run``.
+
+        Returns:
+            The comparison. Check that it is ``comparable``: it is not if a run did not complete.
+
+        Raises:
+            InvalidInputError: There is one lock only, or a margin or the number of rounds is out of range.
+            RefusedError: The locks measure different things, or the first run did not complete.
+            BenchlockError: As ``run``.
+        """
+        read = [self._read_lock(lock) for lock in locks]
+        return Comparison(self._runner(isolation, allow_code=allow_code).compare(read, rounds, margins or {}))
+
+    def claims(self, run: Run | str) -> Table[Claim]:
+        """Judge the claims of a run's model for its dataset by the run.
+
+        A single run decides claims on quality. Claims on times need several runs, so they stay open.
+
+        Args:
+            run: A run, or its id.
+
+        Returns:
+            The judged claims in the order of the manifest; empty if the run did not complete.
+
+        Raises:
+            IntegrityError: The manifest is missing or damaged, or the run's record contradicts its evidence.
+        """
+        record = self._opened.records.get(_run_id(run))
+        lock = self._read_lock(record.start.lock)
+        with self._progress.task("judging the claims"):
+            return Table(map(convert_claim, claims_of(lock, record, self._opened.store)))
 
     def get_run(self, run: str) -> Run:
         """Return a run by its id.
+
+        Args:
+            run: The id: ``run/`` and 26 characters.
+
+        Returns:
+            The run.
 
         Raises:
             UnknownNameError: There is no such run.
@@ -297,9 +416,14 @@ class Registry:
             lock: Only runs of this lock: a lock, a lockfile, or the id of a lock.
             limit: The maximum number of runs.
 
+        Returns:
+            The runs, and the damage of those whose record cannot be shown.
+
         Raises:
             InvalidInputError: A filter has another form.
         """
+        if limit < 1:
+            raise InvalidInputError(f"invalid limit {limit}", next_step="give a limit of 1 or more")
         chosen = RunFilter(
             model=VersionSelector.parse(model) if model else None,
             dataset=VersionSelector.parse(dataset) if dataset else None,
@@ -356,7 +480,16 @@ class Registry:
 
 
 def _run_id(run: Run | str) -> RunId:
+    if not isinstance(run, Run | str):
+        raise InvalidInputError(f"not a run: {run!r}", next_step="give a run or its id; compare_locks compares locks")
     return parse_run_id(run if isinstance(run, str) else run.id)
+
+
+def _convert_result(result: PublishResult) -> ArtifactVersion:
+    reference = result.reference
+    return ArtifactVersion(
+        reference.kind, reference.name, str(reference.version), result.digest, changed=result.changed
+    )
 
 
 def _version(entry: Entry) -> ArtifactVersion:

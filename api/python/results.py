@@ -1,17 +1,17 @@
-"""Results of the Python API: versions, locks, runs with their metrics, reruns and comparisons.
+"""Results of the Python API: versions, locks, runs with their metrics, judged claims, reruns and comparisons.
 
 Each result shows itself as a table in a notebook. All foreign text in it is escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from html import escape
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from benchlock.api.client.lock_runs import RerunResult
 from benchlock.api.schemas.run_documents import comparison_document, lock_document, run_document, verdict_document
@@ -19,12 +19,32 @@ from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import escape_line
 from benchlock.evaluator.records import comparison_types, run_types
+from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics import metric_types
 from benchlock.evaluator.statistics.metric_types import format_value
-from benchlock.evaluator.workflows import compare
+from benchlock.evaluator.workflows import claim_verdicts, compare
 from benchlock.registry.lock import lockfile
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 RunOutcome = Literal["running", "done", "failed", "abandoned", "cancelled"]
+Record = TypeVar("Record", bound="DataclassInstance")
+
+
+class Table(tuple[Record, ...]):
+    """A tuple of records with the same fields, which a notebook shows as a table."""
+
+    __slots__ = ()
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the fields of each record by name."""
+        return [asdict(record) for record in self]
+
+    def _repr_html_(self) -> str:
+        rows = self.to_dicts()
+        columns = [name for name in (rows[0] if rows else ()) if any(row[name] is not None for row in rows)]
+        return _table("", columns, [[_cell(row[name]) for name in columns] for row in rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +75,15 @@ class ArtifactVersion:
 
 
 class Lock:
-    """An evaluation pinned to exact versions and digests."""
+    """An evaluation pinned to exact versions and digests. ``Registry.lock`` and ``Registry.get_lock`` return locks."""
 
     def __init__(self, record: lockfile.Lock, warnings: Iterable[str] = ()) -> None:
-        """Show the lock ``record``, which was made with ``warnings``."""
+        """Wrap a lock; not for users.
+
+        Args:
+            record: The lock.
+            warnings: Further warnings about it.
+        """
         self._record = record
         self._warnings = (*record.warnings, *warnings)
 
@@ -78,7 +103,13 @@ class Lock:
         return self._warnings
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the lockfile, as ``benchlock lock`` does, and return its path.
+        """Write the lockfile, as ``benchlock lock`` does; an existing file is replaced.
+
+        Args:
+            path: The path of the file, such as ``digits.lock``.
+
+        Returns:
+            The path.
 
         Raises:
             UnavailableError: The file cannot be written.
@@ -135,10 +166,15 @@ class Metric:
 
 
 class Run:
-    """A recorded run of a lock."""
+    """A recorded run of a lock. ``Registry.run``, ``Registry.get_run`` and ``Registry.runs`` return runs."""
 
     def __init__(self, record: run_types.Run, lock: lockfile.Lock | None) -> None:
-        """Show the run ``record`` of ``lock``, which is None if the lock cannot be read."""
+        """Wrap a run; not for users.
+
+        Args:
+            record: The run.
+            lock: Its lock; None if it cannot be read.
+        """
         self._record = record
         self._lock = lock
         metrics = () if record.end is None else record.end.metrics
@@ -185,6 +221,11 @@ class Run:
         return None if evidence is None or evidence.state == "verified" else f"the record {evidence.sentence}"
 
     @property
+    def times_unusable(self) -> str | None:
+        """Why the times of the run are unreliable, such as a busy host; None if they are not."""
+        return explain_unusable_times(self._record)
+
+    @property
     def versions(self) -> Mapping[str, str]:
         """The locked artifacts by kind, as ``NAME@VERSION``; empty if the lock cannot be read."""
         return {} if self._lock is None else Lock(self._lock).versions
@@ -203,6 +244,9 @@ class Run:
         about = [*self.versions.items(), ("where", f"{start.isolation} on {start.platform_name}")]
         about += [("failure", self.failure)] if self.failure else []
         about += [("metrics withheld", self.metrics_withheld)] if self.metrics_withheld else []
+        about += [("times unusable", self.times_unusable)] if self.times_unusable else []
+        validity = validity_of(self._record)
+        about += [("LoadGen", validity.words)] if validity is not None and not validity.valid else []
         html = _table(f"Run {self.id}: {self.outcome}", ("", ""), about)
         rows = [(name, *_metric_cells(metric), str(metric.n)) for name, metric in self.metrics.items()]
         return html + (_table("", ("metric", "value", "95 % interval", "n"), rows) if rows else "")
@@ -220,7 +264,7 @@ class Runs(Sequence[Run]):
     damaged: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of runs."""
+        """Return the number of runs, damaged ones aside."""
         return len(self._runs)
 
     @overload
@@ -235,8 +279,9 @@ class Runs(Sequence[Run]):
         """Return one row per run, each with the same keys.
 
         The keys are ``run``, ``started_at``, ``outcome``, ``model``, ``model_version``, ``dataset``,
-        ``dataset_version``, ``split``, ``framework``, ``framework_version``, ``isolation``, ``platform``, ``lock``, and
-        three for each metric of any run: ``top1``, ``top1_low`` and ``top1_high``. A missing value is None.
+        ``dataset_version``, ``split``, ``framework``, ``framework_version``, ``isolation``, ``platform``, ``lock``,
+        ``times_unusable``, and three for each metric of any run: ``top1``, ``top1_low`` and ``top1_high``. A missing
+        value is None.
         """
         rows = [_row(run._record, run._lock) | _metric_columns(run.metrics) for run in self._runs]  # noqa: SLF001
         keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -279,11 +324,41 @@ class Runs(Sequence[Run]):
         return _table("Runs", ("run", "started (UTC)", "model", "dataset", "outcome", *names), rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim of a model, judged by a run.
+
+    Attributes:
+        metric: The name of the metric.
+        value: The claimed value.
+        tolerance: The claim holds within ``value`` plus and minus this.
+        measured: The measured value; None if the run did not measure it.
+        interval: The 95 % confidence interval of the measured value; None for an end without a bound.
+        answer: ``holds``, ``does not hold`` or ``can't be said yet``.
+        reason: The reason for the answer in words.
+        self_reported: Whether code of the model could have made the measured value.
+    """
+
+    metric: str
+    value: float
+    tolerance: float
+    measured: float | None
+    interval: tuple[float | None, float | None]
+    answer: claim_verdicts.Answer
+    reason: str
+    self_reported: bool
+
+
 class Rerun:
-    """The comparison of new runs of a lock with an earlier run."""
+    """The comparison of new runs of a lock with an earlier run. ``Registry.rerun`` returns it."""
 
     def __init__(self, result: RerunResult, lock: lockfile.Lock) -> None:
-        """Show the ``result`` of a rerun of ``lock``."""
+        """Wrap the result of a rerun; not for users.
+
+        Args:
+            result: The verdict and the new runs.
+            lock: The lock of all of them.
+        """
         self._result = result
         self._runs = tuple(Run(run, lock) for run in result.runs)
         self._run = Run(result.run, lock)
@@ -358,13 +433,20 @@ class Finding:
 
 
 class Comparison:
-    """Recorded runs side by side, each further lock compared with the first."""
+    """Runs side by side, each further lock compared with the first.
+
+    ``Registry.compare`` and ``Registry.compare_locks`` return comparisons.
+    """
 
     def __init__(self, record: compare.Comparison) -> None:
-        """Show the comparison ``record``."""
+        """Wrap a comparison; not for users.
+
+        Args:
+            record: The comparison.
+        """
         self._record = record
         self._runs = tuple(Run(run, arm.lock) for arm in record.arms for run in arm.runs)
-        self._findings = tuple(
+        self._findings = Table(
             _finding(arm.lock.model, finding) for arm, findings in record.findings for finding in findings
         )
 
@@ -379,12 +461,17 @@ class Comparison:
         return self._record.reasons
 
     @property
+    def interleaved(self) -> bool:
+        """Whether the runs were interleaved, so that a change of the host affects all locks alike."""
+        return self._record.interleaved
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """The compared runs, the reference first."""
         return self._runs
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> Table[Finding]:
         """The answer for each metric and further lock."""
         return self._findings
 
@@ -398,23 +485,33 @@ class Comparison:
         return f"<Comparison of {len(self.runs)} runs: {answers}>"
 
     def _repr_html_(self) -> str:
-        names = list(dict.fromkeys(name for run in self.runs for name in run.metrics))
-        columns = ("metric", *(f"{run.versions['model']} ({run.id})" for run in self.runs))
-        side_by_side = [(name, *(str(run.metrics.get(name, "-")) for run in self.runs)) for name in names]
-        findings = [
-            (
-                finding.metric,
-                finding.model,
-                "-" if finding.ratio is None else f"{finding.ratio:.4g}",
-                f"[{', '.join('-' if end is None else f'{end:.4g}' for end in finding.interval)}]",
-                finding.answer,
-                finding.reason,
-            )
-            for finding in self.findings
-        ]
+        arms = [arm for arm in self._record.arms if not arm.control]
+        cells = [{metric.key: str(_metric(metric)) for metric in arm.metrics()} for arm in arms]
+        names = dict.fromkeys(name for metrics in cells for name in metrics)
+        rows = [(name, *(metrics.get(name, "-") for metrics in cells)) for name in names]
         html = "".join(f"<p>not comparable: {_escape(reason)}</p>" for reason in self.reasons)
-        html += _table("Comparison", columns, side_by_side)
-        return html + _table("", ("metric", "model", "ratio", "95 % interval", "answer", "reason"), findings)
+        html += _table("Comparison", ("metric", *map(_arm_title, arms)), rows)
+        return html + self.findings._repr_html_()
+
+
+def convert_claim(verdict: claim_verdicts.ClaimVerdict) -> Claim:
+    """Convert the verdict on a claim."""
+    claim, measured = verdict.claim, verdict.measured
+    return Claim(
+        metric=claim.metric,
+        value=claim.value,
+        tolerance=claim.tolerance,
+        measured=None if measured is None else measured.value,
+        interval=(None, None) if measured is None else (measured.ci.low, measured.ci.high),
+        answer=verdict.answer,
+        reason=verdict.reason,
+        self_reported=measured is not None and measured.self_reported,
+    )
+
+
+def _arm_title(arm: compare.Arm) -> str:
+    model = f"{arm.lock.model.name}@{arm.lock.model.version}"
+    return f"{model} ({arm.runs[0].id if len(arm.runs) == 1 else f'{len(arm.runs)} runs'})"
 
 
 def _metric(metric: metric_types.Metric) -> Metric:
@@ -447,7 +544,12 @@ def _row(run: run_types.Run, lock: lockfile.Lock | None) -> dict[str, Any]:
         row |= {kind: entry and entry.name, f"{kind}_version": entry and entry.version}
         if kind == "dataset":
             row["split"] = None if lock is None else lock.dataset.split
-    return row | {"isolation": run.start.isolation, "platform": run.start.platform_name, "lock": run.start.lock}
+    return row | {
+        "isolation": run.start.isolation,
+        "platform": run.start.platform_name,
+        "lock": run.start.lock,
+        "times_unusable": explain_unusable_times(run),
+    }
 
 
 def _metric_columns(metrics: Mapping[str, Metric]) -> dict[str, float | None]:
@@ -473,6 +575,19 @@ def _metric_cells(metric: Metric) -> tuple[str, str]:
     mark = " (self-reported)" if metric.self_reported else ""
     low, high = (format_value(end, metric.unit) for end in metric.interval)
     return format_value(metric.value, metric.unit) + mark, f"[{low}, {high}]"
+
+
+def _cell(value: object) -> str:
+    """Format the value of a field."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_cell, value))}]"
+    return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else str(value)
 
 
 def _short(digest: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from benchlock.artifacts.errors import UnavailableError
 
+_SYSTEM_SOCKET = "unix:///var/run/docker.sock"
+
 LABEL = "benchlock.run"
 """The label with the id of the run that a container belongs to."""
 
@@ -169,6 +171,8 @@ class Engine:
     @classmethod
     def connect(cls, url: str | None) -> Self | None:
         """Connect to the engine at ``url`` (None: the system's own socket); None if none responds."""
+        if _is_missing_socket(url or _SYSTEM_SOCKET):
+            return None
         import docker  # noqa: PLC0415 - only what runs containers loads it
         from docker.errors import DockerException  # noqa: PLC0415
         from requests.exceptions import RequestException  # noqa: PLC0415
@@ -261,6 +265,12 @@ class Engine:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+def _is_missing_socket(url: str) -> bool:
+    """Check whether ``url`` is a Unix socket that does not exist; the SDK would never close its own end."""
+    path = url.removeprefix("unix://")
+    return path != url and path.startswith("/") and not Path(path).exists()
 
 
 def _options(confinement: Confinement) -> dict[str, Any]:

@@ -23,7 +23,9 @@ from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,
+    centre,
     describe_runs_to_decide,
+    find_interval_over_runs,
     find_no_common_samples,
     find_no_ratio,
     is_exact,
@@ -75,6 +77,17 @@ class Arm(msgspec.Struct, frozen=True):
         """Return the values of a metric in the order of the runs, without runs that lack it."""
         measured = (_metrics(run).get(metric) for run in self.runs)
         return [value.value for value in measured if value is not None]
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics of the runs; one that differs between them has its centre and the interval over runs."""
+        metrics = []
+        for first in _metrics(self.runs[0]).values():
+            metric = replace(first, self_reported=self.is_self_reported(first.key))
+            values = self.values(metric.key)
+            if len(values) > 1 and not is_exact(metric.name, values):
+                metric = replace(metric, value=centre(values), ci=find_interval_over_runs(values), n=len(values))
+            metrics.append(metric)
+        return tuple(metrics)
 
     def is_self_reported(self, metric: str) -> bool:
         """Return whether code of the model could have forged the metric of a run."""
@@ -152,7 +165,8 @@ def shared_margins(locks: Sequence[Lock]) -> Margins:
     stated = [
         {str(name): float(share) for name, share in lock.request.get("equivalence", {}).items()} for lock in locks
     ]
-    return {name: share for name, share in stated[0].items() if all(other.get(name) == share for other in stated)}
+    first = stated[0] if stated else {}
+    return {name: share for name, share in first.items() if all(other.get(name) == share for other in stated)}
 
 
 def balanced_orders(arms: int) -> tuple[tuple[int, ...], ...]:
@@ -190,6 +204,9 @@ def interleave(
         rounds: The number of rounds.
         margins: The relative margins of equivalence by metric.
         pair: As for ``compare_runs``.
+
+    Raises:
+        RefusedError: The very first run is not done, so there is nothing to compare.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
     arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
@@ -203,8 +220,21 @@ def interleave(
             run = once(locks[arm], msgspec.to_builtins(turn))
             pairs.append((locks[arm], run))
             if run.end is None or run.end.outcome != "done":
+                _refuse_single(pairs)
                 return compare_runs(pairs, pair)
     return compare_runs(pairs, pair)
+
+
+def _refuse_single(pairs: Sequence[LockedRun]) -> None:
+    """Raise if the first run, which is not done, is the only one."""
+    if len(pairs) == 1:
+        run = pairs[0][1]
+        reason = "" if run.end is None else run.end.failure_message or run.end.outcome
+        raise RefusedError(
+            f"the first run did not complete: {reason}",
+            where=run.id,
+            next_step="correct what made it fail; run the lock to see whether it completes",
+        )
 
 
 def compare_recorded_runs(

@@ -145,12 +145,20 @@ class Conflict:
 
 
 class ConflictError(BenchlockError):
-    """The request has no answer; ``conflict`` is the explanation as JSON values."""
+    """The request has no answer.
+
+    Attributes:
+        conflict: The explanation as JSON values.
+    """
 
     code: ClassVar[str] = "conflict"
 
     def __init__(self, conflict: Conflict) -> None:
-        """Make the message from the explanation."""
+        """Make the message from the explanation.
+
+        Args:
+            conflict: The explanation.
+        """
         super().__init__(conflict.prose(), next_step=conflict.next_step() or None)
         self.conflict = conflict.as_json()
 

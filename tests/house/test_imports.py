@@ -64,6 +64,7 @@ OWNED = (
     "httpx",
     "installer",
     "zstandard",
+    "IPython",
 )
 
 
@@ -168,6 +169,13 @@ def test_an_answer_loads_no_more_than_it_needs(words: str, desk: Path) -> None:
     )
     assert "sqlalchemy" in loaded
     assert loaded & (NOT_FOR_ANSWERS | (set() if words in MAKING else NOT_FOR_READING)) == set()
+
+
+def test_the_python_api_imports_nothing_of_the_command_line() -> None:
+    users = [*(ROOT / "api" / "python").rglob("*.py"), *(ROOT / "api" / "client").rglob("*.py")]
+    assert users
+    assert {name for path in users for name in imports_of(path) if name.startswith("benchlock.api.cli.")} == set()
+    assert not [name for name in loaded_by("import benchlock; benchlock.open") if name.startswith("benchlock.api.cli.")]
 
 
 def test_a_command_loads_the_module_of_no_other(desk: Path) -> None:

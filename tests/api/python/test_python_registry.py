@@ -138,8 +138,26 @@ def test_errors_are_those_of_the_command_line(desk: Desk) -> None:
     assert not desk.registry.compare(*desk.runs[:3], force=True).comparable
     with pytest.raises(benchlock.InvalidInputError, match="no completed run"):
         desk.registry.rerun(OLD.lock.id)
+    with pytest.raises(benchlock.InvalidInputError, match="not a run: <Lock"):
+        desk.registry.compare(desk.registry.get_lock(OLD.lock.id), desk.runs[0])  # type: ignore[arg-type]
+    with pytest.raises(benchlock.InvalidInputError, match="at least two locks"):
+        desk.registry.compare_locks(OLD.lock.id)
+    with pytest.raises(benchlock.InvalidInputError, match="at least two locks"):
+        desk.registry.compare_locks()
+    with pytest.raises(benchlock.InvalidInputError, match="invalid margin 5 for latency_p50"):
+        desk.registry.compare_locks(OLD.lock.id, NEW.lock.id, margins={"latency_p50": 5})
+    with pytest.raises(benchlock.InvalidInputError, match="not every lock measures miou"):
+        desk.registry.compare_locks(OLD.lock.id, NEW.lock.id, margins={"miou": 0.05})
+    with pytest.raises(benchlock.InvalidInputError, match="2 rounds are too few"):
+        desk.registry.compare_locks(OLD.lock.id, NEW.lock.id, rounds=2)
+    with pytest.raises(benchlock.InvalidInputError, match="invalid limit 0"):
+        desk.registry.runs(limit=0)
     with pytest.raises(benchlock.InvalidInputError, match="unknown isolation"):
         desk.registry.run(OLD.lock.id, isolation="vm")  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_not_done_judges_no_claim(desk: Desk) -> None:
+    assert desk.registry.claims(desk.runs[0]) == desk.registry.claims(desk.registry.get_run(desk.runs[0])) == ()
 
 
 def test_several_threads_share_a_registry(desk: Desk) -> None:
@@ -159,8 +177,9 @@ def test_several_registries_are_open_at_once(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_registry_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(benchlock.UnknownNameError, match="no registry found"):
+    with pytest.raises(benchlock.UnknownNameError, match="no registry found") as caught:
         benchlock.open(tmp_path)
+    assert "create=True" in str(caught.value.next_step)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(benchlock.InvalidInputError, match="takes no token"):
         benchlock.open(tmp_path, token="secret", create=True)

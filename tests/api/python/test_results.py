@@ -13,8 +13,10 @@ from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.records.run_types import RunEnd
 from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.registry.lock.lockfile import load
+from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset
 from tests.support.evaluator.recorded import DONE, METRICS, NOON, metric, recorded
 from tests.support.resolution.variants import variant
 
@@ -76,7 +78,7 @@ def test_rows_become_an_arrow_table() -> None:
     table = results.Runs((results.Run(recorded(None), None), run())).to_arrow()
     assert table.column("top1").to_pylist() == [None, 0.751]
     assert table.column("started_at").to_pylist() == [NOON, NOON]
-    assert table.num_columns == len(run().metrics) * 3 + 13
+    assert table.num_columns == len(run().metrics) * 3 + 14
 
 
 @pytest.mark.parametrize(("name", "method"), [("pandas", "to_pandas"), ("pyarrow", "to_arrow")])
@@ -89,13 +91,34 @@ def test_a_missing_library_is_named_with_the_next_step(monkeypatch: pytest.Monke
     )
 
 
-def test_pandas_gets_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Pandas:
-        DataFrame = list
+def test_rows_become_a_data_frame() -> None:
+    frame = results.Runs((results.Run(recorded(None), None), run())).to_pandas()
+    assert frame.shape == (2, len(run().metrics) * 3 + 14)
+    assert str(frame["started_at"].dtype).startswith("datetime64")
+    assert (frame["top1"][1], frame["top1_low"][1]) == (0.751, 0.72)
+    assert frame["top1"].isna().tolist() == [True, False]
 
-    monkeypatch.setitem(sys.modules, "pandas", Pandas)
-    runs = results.Runs((run(),))
-    assert runs.to_pandas() == runs.to_dicts()
+
+def test_a_table_shows_its_fields_but_no_empty_column() -> None:
+    held = results.Claim("top1", 0.75, 0.01, 0.7512345, (0.7, None), "holds", "within", self_reported=False)
+    table = results.Table([held])
+    assert table == (held,)
+    assert table.to_dicts()[0]["interval"] == (0.7, None)
+    shown = html(table)
+    assert "<th>measured</th>" in shown
+    assert "<td>0.7512</td><td>[0.7, -]</td><td>holds</td><td>within</td><td>no</td>" in shown
+    published = html(results.Table([results.ArtifactVersion("model", "x", "1.0.0", "sha256:0", NOON)]))
+    assert f"<td>{NOON:%Y-%m-%d %H:%M}</td>" in published
+    assert "yanked" not in published
+    assert html(results.Table(())) == "<table><tbody></tbody></table>"
+
+
+def test_a_claim_that_was_not_measured_has_no_value() -> None:
+    claim = Claim(
+        metric="top1", value=0.75, tolerance=0.01, dataset=ClaimDataset(name="digits", version="^1", split="test")
+    )
+    found = results.convert_claim(ClaimVerdict(claim, "can't be said yet", "not measured", None))
+    assert (found.metric, found.measured, found.interval) == ("top1", None, (None, None))
 
 
 def test_a_lock_is_saved_as_its_lockfile(tmp_path: Any) -> None:  # noqa: ANN401 - the type of the fixture
@@ -114,6 +137,17 @@ def test_a_comparison_has_a_finding_for_each_metric() -> None:
     assert [(one.id,) for one in found.runs] == [arm["runs"] for arm in found.to_dict()["arms"]]
     assert {finding.metric for finding in found.findings} == {"top1", "top5", "latency_p50"}
     assert "latency_p50" in html(found)
+    assert "<th>model</th><th>ratio</th>" in html(found)
+    assert not found.interleaved
+
+
+def test_a_comparison_of_many_runs_has_a_column_for_each_lock() -> None:
+    other = {"model": {"name": "other"}, "request": {"model": {"name": "other", "version": "*"}}}
+    locks = (LOCK, variant(other).lock)
+    runs = [(lock, recorded(lock=lock.id)) for _ in range(3) for lock in locks]
+    shown = html(results.Comparison(compare_runs(runs)))
+    model = f"{LOCK.model.name}@{LOCK.model.version} (3 runs)"
+    assert f"<tr><th>metric</th><th>{model}</th><th>other@{LOCK.model.version} (3 runs)</th></tr>" in shown
 
 
 def test_all_foreign_text_is_escaped_in_html() -> None:
@@ -125,7 +159,8 @@ def test_all_foreign_text_is_escaped_in_html() -> None:
     other = compare_runs([(named, recorded(lock=LOCK.id)), (named, recorded(lock=LOCK.id))])
     comparison = results.Comparison(replace(other, reasons=(ATTACK,)))
     runs = results.Runs((ran,), {"run/x": ATTACK})
-    for result in (ran, runs, rerun, comparison, results.Lock(named, [ATTACK])):
+    claims = results.Table([results.Claim(ATTACK, 1.0, 0.1, None, (None, None), "holds", ATTACK, self_reported=False)])
+    for result in (ran, runs, rerun, comparison, claims, results.Lock(named, [ATTACK])):
         shown = html(result)
         assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in shown
         assert "<script" not in shown

@@ -203,6 +203,21 @@ def test_a_part_of_a_comparison_is_none(bench: Bench) -> None:
     assert finding(found).margin == 0.1  # what both locks state
 
 
+def test_a_first_run_that_fails_is_named_with_its_failure(bench: Bench) -> None:
+    bench.fails_at = 1
+    with pytest.raises(RefusedError, match="the first run did not complete: broken"):
+        interleave([A, B], bench.once, 6, {})
+    assert len(bench.order) == 1
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_an_early_failure_leaves_runs_that_are_not_comparable(bench: Bench, number: int) -> None:
+    bench.fails_at = number
+    found = interleave([A, B], bench.once, 6, {})
+    assert found.reasons
+    assert len(bench.order) == number
+
+
 def test_a_run_that_fails_ends_the_rounds(bench: Bench) -> None:
     bench.fails_at = 5
     found = interleave([A, B], bench.once, 4, {})

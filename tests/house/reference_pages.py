@@ -85,10 +85,10 @@ EXITS = {
     130: "interrupted by Ctrl-C",
 }
 COMMON_NOTES = """\
-Each command accepts them before and after its name. Standard output has the result alone; progress, notices and errors
-go to standard error. [Exit codes](errors.md#exit-codes) tell outcomes apart. On a terminal, verdicts and errors are in
-color (`NO_COLOR`, `FORCE_COLOR` and `TERM=dumb` are honored), and long texts in tables are shortened to its width.
-Piped output is plain and complete.
+`--registry` and `--version` stand before the command; it accepts the others after its name, too. Standard output has
+the result alone; progress, notices and errors go to standard error. [Exit codes](errors.md#exit-codes) tell outcomes
+apart. On a terminal, verdicts and errors are in color (`NO_COLOR`, `FORCE_COLOR` and `TERM=dumb` are honored), and long
+texts in tables are shortened to its width. Piped output is plain and complete.
 
 LOCK is a file or the id of a lock in the registry. As in git, the first characters of the id of a run, job, lock or
 token are enough if no other id begins with them: at least 4, with or without `run/`, `job/`, `token/` or `sha256:`.

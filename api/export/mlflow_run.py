@@ -37,18 +37,17 @@ def log_to_mlflow(exported: ExportedRun, experiment: str = EXPERIMENT) -> Mlflow
         UnavailableError: MLflow is not installed, or its tracking server failed.
     """
     try:
-        from mlflow import MlflowClient, get_tracking_uri  # noqa: PLC0415 - an optional library
-        from mlflow.exceptions import MlflowException  # noqa: PLC0415 - as above
+        import mlflow  # noqa: PLC0415 - an optional library
     except ImportError as error:
         raise UnavailableError(
             f"MLflow is not installed: {error}",
             where="mlflow",
             next_step="install `mlflow` or `mlflow-skinny` beside benchlock, or export another format",
         ) from error
-    uri = get_tracking_uri()
+    uri = mlflow.get_tracking_uri()
     try:
-        return _log(exported, MlflowClient(tracking_uri=uri), experiment, uri)
-    except MlflowException as error:
+        return _log(exported, mlflow.MlflowClient(tracking_uri=uri), experiment, uri)
+    except mlflow.MlflowException as error:
         raise UnavailableError(
             f"MLflow failed: {error}", where=uri, next_step="check MLFLOW_TRACKING_URI and the experiment"
         ) from error

@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 400,
-    "lines": 73_200,
-    "imports inside functions": 116,
+    "modules": 409,
+    "lines": 75_600,
+    "imports inside functions": 119,
     "functions of publishing a dataset of two files": 200,
     "functions of the first GET of a version": 46,
 }

@@ -100,12 +100,17 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     yes: bool,
     allow_code: bool,
 ) -> None:
-    """Evaluate a model on a dataset: publish, lock and run.
+    r"""Evaluate a model on a dataset: publish, lock and run.
 
-    Writes manifests, a request and a lockfile beside the model; existing ones are used as they are.
-    What no file states is asked on a terminal, and must be given by options elsewhere.
+    Writes manifests, a request and a lockfile beside the model; existing ones are used as they are. On a terminal,
+    asks for what no file states; elsewhere, options must give it.
 
-    Example: benchlock eval digits.onnx digits.yaml --split test --set model.task=image-classification
+    Example: benchlock eval models/digits/manifest.yaml digits@^1.0 --split test
+
+    \b
+    Also:
+      benchlock eval digits.onnx photos/
+      benchlock eval hf:org/net@main photos/ --answers answers.yaml --yes
     """
     clock = WallClock(process_start())
     clock.begin("startup")

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from benchlock.api.client.draft_publication import Publisher
 from benchlock.api.client.evaluation_files import EvaluationFiles
-from benchlock.api.client.image_building import ImageNeed, build_image, find_image
+from benchlock.api.client.image_building import ImageRequirement, build_image, find_image
 from benchlock.api.client.user_files import default_lock_path, load_lock, write_text
 from benchlock.api.local.local_registry import connect_engine
 from benchlock.api.schemas.registry_protocol import Registry
@@ -119,11 +119,11 @@ class Evaluation:
         return result.lock, path
 
 
-def _find_need(model: Model, request: Request, *, layers: bool) -> ImageNeed:
+def _find_need(model: Model, request: Request, *, layers: bool) -> ImageRequirement:
     """Return the environment that a request needs; a platform that it leaves open is that of this machine."""
     constraints = [Constraint.parse(model.framework.version)]
     if request.content.framework is not UNSET:
         constraints.append(Constraint.parse(request.content.framework.version))
     pairs = zip(request.hardware.keys, this_platform().values(), strict=True)
     system, arch, device = (own if allowed is None or own in allowed else allowed[0] for allowed, own in pairs)
-    return ImageNeed(Name(model.framework.name), tuple(constraints), (system, arch, device), layers)
+    return ImageRequirement(Name(model.framework.name), tuple(constraints), (system, arch, device), layers)

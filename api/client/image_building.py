@@ -36,7 +36,7 @@ class PublishedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageNeed:
+class ImageRequirement:
     """The environment that a run needs.
 
     Attributes:
@@ -106,7 +106,7 @@ def _drafts(built: BuiltImage) -> tuple[Draft, Draft]:
     return image, framework
 
 
-def find_image(registry: Registry, need: ImageNeed) -> Entry | None:
+def find_image(registry: Registry, need: ImageRequirement) -> Entry | None:
     """Return the newest published image that meets a need, yanked ones aside; None if there is none."""
     entries: Sequence[Entry] = registry.catalogue.list("image", ContentFilter(framework=need.framework))
     for entry in sorted(entries, key=lambda entry: entry.reference, reverse=True):

@@ -12,10 +12,13 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help demo test fast check base bit-flips bench simulate-statistics format schemas configuration lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(RUNTIME) ## benchlock in .venv
+	@echo "activate it with: . $(VENV)/bin/activate"
 
 demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for PyTorch and TensorFlow too
 	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)
@@ -41,7 +44,7 @@ check: $(DEV) ## format, lint, types, import direction, schema drift, migrations
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests examples benchmarks
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m tests.house.json_schemas .cache/schemas && diff -r .cache/schemas docs/schemas
+	@$(BIN)/python -m tests.house.json_schemas .cache/schemas && diff -r .cache/schemas docs/reference/schemas
 	@$(BIN)/python -m benchlock.migrations.schema_check
 	@$(BIN)/python -m tests.house.size
 
@@ -52,18 +55,25 @@ bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
 	@sh tests/support/system/system.sh wrk
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
 
-simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/comparing.md
+simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/explanation/comparing.md
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulation
 
 format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-schemas: $(DEV) ## write docs/schemas anew from the types
-	@$(BIN)/python -m tests.house.json_schemas docs/schemas
+schemas: $(DEV) ## write docs/reference/schemas anew from the types
+	@$(BIN)/python -m tests.house.json_schemas docs/reference/schemas
 
-configuration: $(DEV) ## write docs/configuration.md anew from the table of settings
-	@$(BIN)/python -m tests.house.configuration_page docs/configuration.md
+docs: $(DEV) ## the documentation as a site in build/docs
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "read it with: python3 -m http.server --directory build/docs"
+
+recording: $(RUNTIME) ## write docs/assets/terminal.svg anew: a terminal with the first number
+	@$(BIN)/python examples/digits/recording.py
+
+configuration: $(DEV) ## write docs/reference/configuration.md anew from the table of settings
+	@$(BIN)/python -m tests.house.configuration_page docs/reference/configuration.md
 
 lock: ## write requirements/*.txt anew (needs uv on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt

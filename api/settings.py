@@ -1,7 +1,7 @@
 """Settings from environment variables and configuration files, and the table that describes all of them.
 
 A command-line option has precedence over an environment variable, then the project file, the user file and the default.
-``SETTINGS`` also yields the reference page ``docs/configuration.md`` and the warning about misspelt variables.
+``SETTINGS`` also yields ``docs/reference/configuration.md`` and the warning about misspelt variables.
 """
 
 import os

@@ -20,6 +20,10 @@ LONGEST = 128
 WORD = "[a-z0-9]+([._-][a-z0-9]+)*"
 NAME = f"^({WORD}/)?{WORD}$"
 _NAME = re.compile(NAME)
+LONGEST_TAG = 32
+"""Longest tag, in characters."""
+TAG = f"^{WORD}$"
+_TAG = re.compile(TAG)
 _COMPARED = 60
 
 
@@ -72,6 +76,20 @@ def parse_name(text: str) -> Name:
             next_step="write lower-case letters and digits, joined by single . _ or -, optionally after NAMESPACE/",
         )
     return Name(text)
+
+
+def parse_tag(text: str) -> str:
+    """Parse a tag of an artifact: one word of a name.
+
+    Raises:
+        InvalidInputError: The text is not a tag.
+    """
+    if len(text) > LONGEST_TAG or not _TAG.fullmatch(text):
+        raise InvalidInputError(
+            f"invalid tag {text[:LONGEST]!r}",
+            next_step=f"write at most {LONGEST_TAG} lower-case letters and digits, joined by single . _ or -",
+        )
+    return text
 
 
 def parse_kind(text: str) -> Kind:

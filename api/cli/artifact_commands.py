@@ -11,7 +11,7 @@ from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, sugge
 from benchlock.api.client.user_files import ID_PREFIX
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import parse_run_id
-from benchlock.registry.artifact_names import parse_kind, parse_name, parse_reference, parse_target
+from benchlock.registry.artifact_names import parse_kind, parse_name, parse_reference, parse_tag, parse_target
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Entry
 from benchlock.registry.manifests import plain
 from benchlock.registry.manifests.manifest_types import Task
@@ -40,14 +40,18 @@ TARGET = click.argument(
 @click.option(
     "--framework", metavar="NAME", default="", help="Only models that need this framework, and images that provide it."
 )
-@click.option("--search", metavar="TEXT", default="", help="Only artifacts with this text in name or description.")
+@click.option(
+    "--search", metavar="TEXT", default="", help="Only artifacts with this text in name, description or tags."
+)
+@click.option("--tag", metavar="TAG", default="", help="Only artifacts with this tag.")
 @click.pass_obj
-def list_artifacts(invocation: Invocation, kind: str, task: Task | None, framework: str, search: str) -> None:
+def list_artifacts(invocation: Invocation, kind: str, task: Task | None, framework: str, search: str, tag: str) -> None:
     """List published artifacts.
 
-    Example: benchlock list model --task image-classification
+    Example: benchlock list model --task image-classification --tag vision
     """
-    content = ContentFilter(task, parse_name(framework) if framework else None, search or None)
+    wanted_tag = parse_tag(tag) if tag else None
+    content = ContentFilter(task, parse_name(framework) if framework else None, search or None, wanted_tag)
     entries = invocation.opened.catalogue.list(parse_kind(kind) if kind else None, content)
     if invocation.as_json:
         output.print_json({"artifacts": [entry_document(entry) for entry in entries]})

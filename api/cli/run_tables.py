@@ -109,7 +109,7 @@ def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
     if is_server and names & {"throughput", "pipeline_throughput"}:
         yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
     if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
-        yield "-: the run is too short, or its calls are too correlated; see docs/comparing.md"
+        yield "-: the run is too short, or its calls are too correlated; see docs/explanation/comparing.md"
 
 
 def _print_observed(observed: ObservedTimes | None) -> None:

@@ -82,7 +82,7 @@ class Evaluation:
         """Build an image for a run on this machine, unless one is published or the request names one."""
         if request.content.image is not UNSET:
             return ()
-        need = _find_need(model, request, layers=self.isolation != "process" and connect_engine() is not None)
+        need = _find_requirement(model, request, layers=self.isolation != "process" and connect_engine() is not None)
         entry = find_image(self.registry, need)
         if entry is not None:
             self.say(f"image: {entry.reference} (published)")
@@ -119,7 +119,7 @@ class Evaluation:
         return result.lock, path
 
 
-def _find_need(model: Model, request: Request, *, layers: bool) -> ImageRequirement:
+def _find_requirement(model: Model, request: Request, *, layers: bool) -> ImageRequirement:
     """Return the environment that a request needs; a platform that it leaves open is that of this machine."""
     constraints = [Constraint.parse(model.framework.version)]
     if request.content.framework is not UNSET:

@@ -41,7 +41,7 @@ _START: Final = (
 _OVERHEAD: Final = 1 << 16
 """Bytes of a message in addition to its result."""
 _CHUNK: Final = 1 << 20
-_LIMIT_ADVICE: Final = "publish a smaller or simpler file; docs/formats.md lists the limits"
+_LIMIT_ADVICE: Final = "publish a smaller or simpler file; docs/reference/formats.md lists the limits"
 _STOP_SECONDS: Final = 10.0
 _KILLED: Final = -signal.SIGKILL
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.simulation [NAME...]``: print the tables of docs/comparing.md; takes some minutes."""
+"""``python -m benchmarks.simulation [NAME...]``: print the tables of docs/explanation/comparing.md; takes minutes."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Tables as Markdown, as docs/comparing.md has them."""
+"""Tables as Markdown, as docs/explanation/comparing.md has them."""
 
 from collections.abc import Iterable, Sequence
 

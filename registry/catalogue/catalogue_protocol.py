@@ -43,12 +43,14 @@ class ContentFilter:
     Attributes:
         task: The task of a model.
         framework: The framework that a model needs or an image provides; also a version of the framework itself.
-        search: A part of the name or of the description, in upper or lower case.
+        search: A part of the name, of the description or of a tag, in upper or lower case.
+        tag: A tag.
     """
 
     task: Task | None = None
     framework: Name | None = None
     search: str | None = None
+    tag: str | None = None
 
 
 ANY_CONTENT: Final = ContentFilter()

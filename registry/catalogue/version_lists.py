@@ -41,6 +41,7 @@ class _SearchedContent(msgspec.Struct, frozen=True):
 
     task: str = ""
     description: str = ""
+    tags: tuple[str, ...] = ()
     framework: _RequiredFramework = _RequiredFramework()
     provides: _ProvidedFramework = _ProvidedFramework()
 
@@ -137,9 +138,10 @@ def _matches(wanted: ContentFilter, version: ListedVersion, text: str) -> bool:
     except msgspec.MsgspecError as error:
         raise damage_error(f"the manifest of {version.kind}/{version.name}@{version.version}: {error}") from None
     frameworks = (content.framework.name, content.provides.framework, version.name * (version.kind == "framework"))
-    searched = f"{version.name}\n{content.description}".lower()
+    searched = "\n".join((version.name, content.description, *content.tags)).lower()
     return (
         wanted.task in (None, content.task)
+        and (wanted.tag is None or wanted.tag in content.tags)
         and (wanted.framework is None or wanted.framework in frameworks)
         and (wanted.search is None or wanted.search.lower() in searched)
     )

@@ -96,7 +96,7 @@ class DraftContent:
             try:
                 yield stream
             except OverBudgetError as error:
-                step = "publish a smaller or simpler file; docs/formats.md lists the limits"
+                step = "publish a smaller or simpler file; docs/reference/formats.md lists the limits"
                 raise self.error(f"{path} {error}", wanted_by, step) from error
 
     @contextmanager

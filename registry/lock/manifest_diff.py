@@ -110,6 +110,7 @@ _TOPICS = (
     (r"framework", "required framework"),
     (r"claims", "claims changed"),
     (r"description", "description changed"),
+    (r"tags", "tags changed"),
     (r"attributes", "attributes changed"),
 )
 """The title of changes below a path; other changes are titled by their path."""

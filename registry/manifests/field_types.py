@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from benchlock.registry.artifact_names import NAME
+from benchlock.registry.artifact_names import LONGEST_TAG, NAME, TAG
 
 
 class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
@@ -20,6 +20,9 @@ ConstraintText = Annotated[str, Meta(description="a set of versions, such as '>=
 PathText = Annotated[str, Meta(description="a path of `files`, or inside a tree of `files`; a tree ends in /")]
 HexText = Annotated[str, Meta(description="SHA-256 as 64 hex digits", extra_json_schema={"pattern": "^[0-9a-f]{64}$"})]
 DigestText = Annotated[str, Meta(extra_json_schema={"pattern": "^sha256:[0-9a-f]{64}$"})]
+TagText = Annotated[str, Meta(extra_json_schema={"pattern": TAG, "maxLength": LONGEST_TAG})]
+MAX_TAGS = 16
+"""Maximum number of tags of a manifest."""
 MAX_FILES = 10_000
 """Maximum number of files and trees of a manifest."""
 MAX_PORTS = 256

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.digest import parse_digest, to_hex
-from benchlock.registry.artifact_names import parse_name
+from benchlock.registry.artifact_names import parse_name, parse_tag
 from benchlock.registry.manifests.file_checks import check_file_reference, check_files
 from benchlock.registry.manifests.manifest_types import (
     AudioInput,
@@ -56,6 +56,8 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
     for key, parse in (("name", parse_name), ("version", parse_version)):
         with problems.noted():
             place.at(key).parsed(parse, getattr(manifest, key))
+    if manifest.tags is not UNSET:
+        _check_tags(manifest.tags, place.at("tags"), problems)
     with problems.noted():
         check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     with problems.noted():
@@ -66,6 +68,15 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
         elif isinstance(manifest, Image):
             _check_image(manifest, place, problems, published=published)
     problems.refuse()
+
+
+def _check_tags(tags: tuple[str, ...], place: Place, problems: Problems) -> None:
+    """Check that each tag is valid and occurs once."""
+    for index, tag in enumerate(tags):
+        with problems.noted():
+            place.at(index).parsed(parse_tag, tag)
+            if tag in tags[:index]:
+                raise place.at(index).error(f"duplicate tag {tag!r}", "remove one of them")
 
 
 def _check_model(model: Model, place: Place, problems: Problems, *, published: bool) -> None:

@@ -13,6 +13,7 @@ from benchlock.registry.manifests.field_types import (
     MAX_PORTS,
     MAX_SPLITS,
     MAX_STEPS,
+    MAX_TAGS,
     ConstraintText,
     Count,
     DigestText,
@@ -24,6 +25,7 @@ from benchlock.registry.manifests.field_types import (
     NotNegative,
     Part,
     PathText,
+    TagText,
     Text,
     VersionText,
     Whole,
@@ -51,6 +53,9 @@ Shape = Annotated[
     Meta(
         max_length=MAX_AXES, description="a number, null (the batch axis) or a name (another free axis) for each axis"
     ),
+]
+Tags = Annotated[
+    tuple[TagText, ...], Meta(min_length=1, max_length=MAX_TAGS, description="words by which the artifact is found")
 ]
 _STEPS = Meta(max_length=MAX_STEPS)
 BatchAxis = Annotated[int | Literal["none"], Meta(description="the batch axis of a shape without null, or none")]
@@ -236,6 +241,7 @@ class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     version: VersionText
     license: Text
     description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     family: Annotated[NameText, Meta(description="the same network in other frameworks")] | UnsetType = UNSET
     task: Task
@@ -287,6 +293,7 @@ class Dataset(Part, frozen=True, kw_only=True, tag_field="kind", tag="dataset"):
     version: VersionText
     license: Text
     description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     format: DatasetFormat
     splits: Annotated[dict[str, Split], Meta(min_length=1, max_length=MAX_SPLITS)]
@@ -305,6 +312,7 @@ class Framework(Part, frozen=True, kw_only=True, tag_field="kind", tag="framewor
     version: VersionText
     license: Text
     description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     predictor: PredictorName
     distributions: Annotated[
@@ -349,6 +357,7 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
     version: VersionText
     license: Text
     description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
     attributes: dict[str, Any] | UnsetType = UNSET
     provides: Provision
     platforms: Annotated[tuple[Platform, ...], Meta(min_length=1, max_length=MAX_PLATFORMS)]

@@ -21,7 +21,7 @@ _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
 
 @dataclass(frozen=True, slots=True)
 class MetricDefinition:
-    """The definition of a metric; its meaning and its interval are described in ``docs/metrics.md``.
+    """The definition of a metric; its meaning and its interval are described in ``docs/reference/metrics.md``.
 
     Attributes:
         name: The name in requests and results.

@@ -11,6 +11,7 @@ from benchlock.artifacts.file_trees import walk_tree
 from benchlock.registry.inspection.dataset_files import idx_sizes
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, OverBudgetError, read_buffer
+from benchlock.registry.scaffold.croissant import croissant_lines, is_croissant
 from benchlock.registry.scaffold.sample_files import file_form, file_lines, open_unpacked, split_name
 from benchlock.registry.scaffold.sample_index import (
     PICTURES,
@@ -35,6 +36,8 @@ def dataset_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
         return [*heading("dataset", None, "", notes), *_bare("no file given", notes)]
     path, form = source.path, file_form(source.path.name)
     is_json = path.is_file() and path.suffix.lower() == ".json"
+    if is_json and is_croissant(path):
+        return croissant_lines(source)
     lines = heading("dataset", source.name, path.name, notes)
     if path.is_dir():
         return lines + _folder(source)

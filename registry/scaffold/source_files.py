@@ -24,16 +24,20 @@ T = TypeVar("T")
 _CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(?:licenses|publicdomain)/([a-z-]+)/(\d\.\d)/?(?:legalcode|deed\.\w+)?"
 )
-_SPDX = re.compile(r"https?://spdx\.org/licenses/([\w.+-]+?)(?:\.html)?", re.ASCII)
+_LICENSE_LIST = re.compile(
+    r"https?://(?:spdx\.org/licenses|choosealicense\.com/licenses|opensource\.org/licenses?)/([\w.+-]+?)(?:\.html|/)?",
+    re.ASCII,
+)
+_APACHE = re.compile(r"https?://(?:www\.)?apache\.org/licenses/LICENSE-2\.0(?:\.html|\.txt)?")
 _LONGEST_LICENSE = 200
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A file that a manifest takes from a server: its source as written there, digest and size in bytes."""
+    """A file whose source is known: the source as manifests write it, and its digest and size in bytes if stated."""
 
     source: str
-    sha256: str
+    sha256: str | None
     size: int | None = None
 
 
@@ -46,7 +50,7 @@ class ScaffoldSource:
         folder: The absolute path of the folder for the manifest.
         notes: Receives the findings.
         repository: The name of the repository on a server; empty for local files.
-        remote: The files that are copies of files on a server, by path.
+        remote: The sources of files by path, where they are not the paths themselves.
         generated: Receives the texts of files to write beside the manifest, by file name.
     """
 
@@ -100,7 +104,8 @@ class ScaffoldSource:
             raise InvalidInputError(what, where=self.repository, next_step="download the model, and use its file")
         if remote is None:
             return element_lines([*lines, *entry_lines("source", self.beside(path))])
-        lines += [*entry_lines("source", remote.source), *entry_lines("sha256", remote.sha256)]
+        lines += entry_lines("source", remote.source)
+        lines += entry_lines("sha256", remote.sha256) if remote.sha256 is not None else []
         return element_lines([*lines, *(entry_lines("size", remote.size) if remote.size is not None else [])])
 
     def generated_file(self, path: str, text: str, role: str | None = None) -> Lines:
@@ -154,13 +159,15 @@ def _license_line(stated: str, file_name: str, notes: ImportNotes) -> Lines:
 
 
 def _find_expression(stated: str) -> str | None:
-    """Return the SPDX expression for a license, or for its address at Creative Commons or SPDX; None without one."""
+    """Return the SPDX expression for a license, or for the address of its text or list entry; None without one."""
     text = stated.strip()
     if match := _CREATIVE_COMMONS.fullmatch(text):
         is_zero = match[1] == "zero"
         text = f"CC0-{match[2]}" if is_zero else f"CC-{match[1]}-{match[2]}"
-    elif match := _SPDX.fullmatch(text):
+    elif match := _LICENSE_LIST.fullmatch(text):
         text = match[1]
+    elif _APACHE.fullmatch(text):
+        text = "Apache-2.0"
     try:
         return str(canonicalize_license_expression(text[:_LONGEST_LICENSE]))
     except InvalidLicenseExpression:

@@ -34,7 +34,7 @@ class Site:
     dump: Path
 
     def back_up(self, folder: Path) -> dict[str, Any]:
-        """As docs/deployment.md says: the database first."""
+        """As docs/how-to/deployment.md says: the database first."""
         if self.server is not None:
             address = self.commands.variables["BENCHLOCK_DATABASE"]
             self._program("pg_dump", "--format=custom", f"--file={self.dump}", address)

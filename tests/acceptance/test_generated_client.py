@@ -1,4 +1,4 @@
-"""A client that a generator makes from the OpenAPI document walks the way that the README prints, by a real server."""
+"""A client that a generator makes from the OpenAPI document walks the way that a tutorial prints, by a real server."""
 
 import hashlib
 import importlib

@@ -5,7 +5,6 @@ import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,6 @@ from tests.support.api.commands import BENCHLOCK, Answer, Commands
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, locked, model, request
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 NO_RUN = f"run/{'0' * 26}"
 NO_LOCK = f"sha256:{'0' * 64}"
 MODEL = json.dumps(model("digits-onnx"), indent=1)
@@ -229,14 +227,6 @@ def commands() -> Iterator[tuple[str, Any]]:
         yield from ((f"{name} {word}", below) for word, below in inner.items())
         if not inner:
             yield name, command
-
-
-@pytest.mark.parametrize(("name", "command"), list(commands()))
-def test_every_command_is_in_the_readme_and_has_help(name: str, command: Any) -> None:  # noqa: ANN401 - click's own
-    assert re.search(rf"^\|.*`{name}[ `]", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(command.help.splitlines()[0]) <= 60  # fits its line of the help text
-    assert f"Example: benchlock {name}" in re.sub("--registry [^ ]+ ", "", command.help)
-    assert [option.name for option in command.params if option.name != "help" and not option.help] == []
 
 
 def test_without_a_command_there_is_help(desk: Commands) -> None:

@@ -1,4 +1,4 @@
-"""The first example of docs/python.md works as printed, on a folder and on a server."""
+"""The first example of docs/how-to/python.md works as printed, on a folder and on a server."""
 
 import re
 from collections.abc import Iterator
@@ -32,7 +32,9 @@ def location(request: pytest.FixtureRequest, built_once: Commands, tmp_path: Pat
 def test_the_example_works_as_printed(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    example = re.search(r"^```python\n(.*?)^```$", (ROOT / "docs" / "python.md").read_text(), re.DOTALL | re.MULTILINE)
+    example = re.search(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "how-to" / "python.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     assert example is not None
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("BENCHLOCK_REGISTRY", location)

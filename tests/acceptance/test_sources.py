@@ -1,6 +1,7 @@
 """Publishing from the Hub, a DVC repository and a server, as an author does it: real commands, real counterparts."""
 
 import random
+import re
 import signal
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from tests.support.api.commands import Commands
 from tests.support.artifacts.repository import DvcRepository
+from tests.support.registry import graphs
 from tests.support.servers.hub import HubServer, serving_hub
 from tests.support.servers.web import CERTIFICATE, File, Web, redirect, serving, status
 
@@ -99,6 +101,36 @@ def test_one_publication_from_everywhere(desk: Commands, hub: HubServer, web: We
     desk.done("publish", manifest(tmp_path, *again, version="1.0.1"))
     assert len(hub.web.asked) == asked
     assert sources(desk, "1.0.1") == sources(desk)
+
+
+def test_a_model_of_the_hub_is_outlined_and_published_without_a_second_download(
+    desk: Commands, hub: HubServer, tmp_path: Path
+) -> None:
+    graph = graphs.graph()
+    hub.repo.lfs = frozenset({"net.onnx"})
+    commit = hub.repo.commit("v1", net_onnx=graph, config_json=b'{"architectures": ["ResNetForImageClassification"]}')
+    desk.done("db", "create")
+    target = tmp_path / "net.yaml"
+    outlined = desk.done("init", "model", "hf:org/net@v1", "-o", target)
+    assert (outlined["manifest"], outlined["files"]) == (str(target), [])
+    asked = len(hub.storage.asked)
+    assert asked
+    answers = {
+        "license": "license: MIT",
+        "steps": "steps: [{decode: {color: L, exif: ignore}}, {cast: {dtype: float32}}]",
+        "label_offset": "label_offset: 0",
+    }
+    lines = [
+        re.sub(r"# TODO (\w+): .*", lambda todo: answers[todo[1]], line) for line in target.read_text().splitlines()
+    ]
+    target.write_text("\n".join(lines))
+    desk.done("publish", target)
+    assert len(hub.storage.asked) == asked
+    shown = desk.done("show", "model/net@1.0.0")
+    assert shown["sources"] == {"net.onnx": f"hf://org/net@{commit}/net.onnx"}
+    assert shown["manifest"]["task"] == "image-classification"
+    error = desk.error(2, "init", "dataset", "hf:org/net@v1", "-o", tmp_path / "other.yaml")
+    assert error["message"] == "hf:org/net@v1 is a model on the Hub, not a dataset"
 
 
 def test_a_damaged_blob_is_repaired_from_its_source(desk: Commands, tmp_path: Path, hub: HubServer) -> None:

@@ -1,4 +1,4 @@
-"""Real workers of a served registry, whose tokens are revoked and rotated as docs/access.md says."""
+"""Real workers of a served registry, whose tokens are revoked and rotated as docs/how-to/access.md says."""
 
 import json
 import signal

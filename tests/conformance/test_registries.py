@@ -42,7 +42,7 @@ from tests.support.api.serving import service
 from tests.support.resolution.locks import request as request_with
 from tests.support.resolution.variants import variant
 
-WHOLE = variant({})
+WHOLE = variant({"model": {"tags": ["vision", "small"]}})
 NEWER = variant({"model": {"version": "1.1.0"}})
 
 
@@ -103,6 +103,9 @@ def test_what_is_listed_may_be_filtered_by_content(registry: Registry) -> None:
         (ContentFilter(task="regression"), False),
         (ContentFilter(framework=parse_name("another")), False),
         (ContentFilter(search="no such text"), False),
+        (ContentFilter(task=model.task, tag="small"), True),
+        (ContentFilter(search="visio"), True),
+        (ContentFilter(tag="visio"), False),
     ):
         listed = [entry.reference for entry in registry.catalogue.list("model", content_filter)]
         assert (reference in listed) == is_listed, content_filter

@@ -93,4 +93,6 @@ def _table(settings: list[Setting]) -> list[str]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1] if len(sys.argv) > 1 else "docs/configuration.md").write_text(generate(), encoding="utf-8")
+    Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/configuration.md").write_text(
+        generate(), encoding="utf-8"
+    )

@@ -56,4 +56,4 @@ def _drop_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas"))
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference/schemas"))

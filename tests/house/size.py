@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 408,
-    "lines": 75_600,
-    "imports inside functions": 123,
+    "modules": 440,
+    "lines": 82_500,
+    "imports inside functions": 130,
     "functions of publishing a dataset of two files": 206,
     "functions of the first GET of a version": 46,
 }

@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 MAP = ROOT / "ARCHITECTURE.md"
-PAGES = (MAP, *sorted((ROOT / "docs" / "architecture").glob("*.md")))
-OTHER_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (MAP, *sorted((ROOT / "docs" / "explanation" / "architecture").glob("*.md")))
+OTHER_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"^```.*?^```\n", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"`([a-z][\w.-]*/[\w./-]*|[\w.-]+\.(?:py|md|toml|yaml))`")
 MODULE = re.compile(r"`([\w-]+/[\w./-]+\.py)`")

@@ -18,14 +18,14 @@ INVENTED = {"BENCHLOCK_TOKENFILE", "BENCHLOCK_SERVICE_HOST", "BENCHLOCK_PORT", "
 
 def test_the_page_has_not_drifted() -> None:
     """``make configuration`` writes it anew."""
-    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == generate()
+    assert (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8") == generate()
 
 
 def test_the_table_has_every_variable_and_no_other() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
     names: set[str] = set()
     for path in listed.stdout.split("\0"):
-        if (ROOT / path).is_file() and path not in ("api/settings.py", "docs/configuration.md"):
+        if (ROOT / path).is_file() and path not in ("api/settings.py", "docs/reference/configuration.md"):
             names |= set(VARIABLE.findall((ROOT / path).read_text(encoding="utf-8", errors="ignore")))
     assert names - INVENTED == VARIABLES
 

@@ -77,7 +77,7 @@ def test_what_a_service_uses_is_declared_and_files_of_the_project_are_there(file
 
 PINNED = re.compile(r"[a-z0-9./-]+@sha256:[0-9a-f]{64}")
 REQUIRED = re.compile(
-    r"\$\{[A-Z]+_IMAGE:\?[a-z]+:[a-z0-9.-]+ by its digest, ([a-z]+)@sha256:….*docs/deployment\.md.*\}"
+    r"\$\{[A-Z]+_IMAGE:\?[a-z]+:[a-z0-9.-]+ by its digest, ([a-z]+)@sha256:….*docs/how-to/deployment\.md.*\}"
 )
 """A variable without which compose does nothing, and says what to write."""
 
@@ -124,7 +124,7 @@ def test_database_and_store_are_in_a_network_without_a_way_out() -> None:
 
 
 def test_the_commands_of_a_team_name_its_file() -> None:
-    text = (ROOT / "docs" / "deployment.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "deployment.md").read_text()
     commands = re.findall(r"docker compose [^`\n]*", text)
     of_team = [one for one in commands if "--file compose.team.yaml" in one]
     for command in set(commands) - set(of_team):

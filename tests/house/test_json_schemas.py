@@ -9,11 +9,11 @@ import pytest
 
 from tests.house.json_schemas import generate, write
 
-DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "schemas"
+DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "schemas"
 
 
 def test_the_documented_schemas_have_not_drifted() -> None:
-    """``python -m tests.house.json_schemas docs/schemas`` writes them anew."""
+    """``python -m tests.house.json_schemas docs/reference/schemas`` writes them anew."""
     documented = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTED.glob("*.json")}
     assert documented == generate()
 

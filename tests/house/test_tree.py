@@ -40,7 +40,7 @@ FOREIGN_TEXTS = {
 }
 """A text that is hashed, a line of a generated manifest, a command of PostgreSQL, and a line of a requirements file."""
 
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 TERMS = {"can't be said yet", "unknown wire type "}
 """Texts with a retired word that stay: a value of the JSON output, and a term of Protocol Buffers."""
 

@@ -11,7 +11,7 @@ from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep,
 from benchlock.registry.requests.evaluation_request import read_request
 from tests.support.registry.authored import read_authored
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 TEXT = (DOCS / "formats.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(schema: 1\n.*?)```", TEXT, re.DOTALL)  # others are parts of manifests
 

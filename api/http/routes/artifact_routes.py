@@ -39,7 +39,15 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import SUMMARY, TARGET
-from benchlock.registry.artifact_names import Kind, Reference, parse_name, parse_reference, parse_target
+from benchlock.registry.artifact_names import (
+    LONGEST_TAG,
+    Kind,
+    Reference,
+    parse_name,
+    parse_reference,
+    parse_tag,
+    parse_target,
+)
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Provenance
 from benchlock.registry.catalogue.version_lists import ListedVersion, SearchPage, VersionFilter
@@ -99,11 +107,21 @@ FrameworkIs = Annotated[
 Search = Annotated[
     str | None,
     Parameter(
-        description="Only versions with this text in their name or description, in upper or lower case.",
+        description="Only versions with this text in their name, description or tags, in upper or lower case.",
         required=False,
         examples=[encode_example("cifar")],
         min_length=1,
         max_length=SUMMARY,
+    ),
+]
+
+Tag = Annotated[
+    str | None,
+    Parameter(
+        description="Only versions with this tag.",
+        required=False,
+        examples=[encode_example("vision")],
+        max_length=LONGEST_TAG,
     ),
 ]
 
@@ -115,6 +133,7 @@ def parse_version_filter(
     task: TaskIs = None,
     framework: FrameworkIs = None,
     search: Search = None,
+    tag: Tag = None,
 ) -> VersionFilter:
     """Return the filter in the parameters of a request.
 
@@ -124,16 +143,22 @@ def parse_version_filter(
         namespace: The namespace of the name.
         task: The task of a model.
         framework: The name of a framework.
-        search: A part of the name or description.
+        search: A part of the name, description or a tag.
+        tag: A tag.
 
     Raises:
-        InvalidInputError: A name is malformed.
+        InvalidInputError: A name or tag is malformed.
     """
     return VersionFilter(
         kind,
         None if name is None else parse_name(name),
         None if namespace is None else _parse_namespace(namespace),
-        content=ContentFilter(task, None if framework is None else parse_name(framework), search),
+        content=ContentFilter(
+            task,
+            None if framework is None else parse_name(framework),
+            search,
+            None if tag is None else parse_tag(tag),
+        ),
     )
 
 
@@ -160,7 +185,7 @@ class ArtifactController(Controller):
     ) -> BytesResponse:
         """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`.
 
-        With `task`, `framework` or `search`, a page with `next` may be short or empty.
+        With `task`, `framework`, `search` or `tag`, a page with `next` may be short or empty.
         """
         if cursor is not None:
             kind, name, precedence = decode_cursor(cursor, 3)

@@ -53,7 +53,7 @@ def test_text_is_shown_without_the_tokens_in_it() -> None:
 
 
 def test_what_the_documentation_tells_scanners_finds_tokens_and_nothing_else() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "access.md").read_text()
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "access.md").read_text()
     (pattern,) = re.findall(r"```\n(\\bbenchlock_.*)\n```", page)
     (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}

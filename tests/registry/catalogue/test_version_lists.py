@@ -127,7 +127,8 @@ def contents(catalogue: Catalogue) -> Catalogue:
     """One version of every kind, and a second model with another task and a description."""
     manifests = [*variant({}).manifests.values()]
     model = next(one for one in manifests if isinstance(one, Model))
-    manifests.append(replace(model, name="acme/tagger", task="tensor", description="Tags Pictures of DIGITS"))
+    tags = {"tags": ("vision", "edge")}
+    manifests.append(replace(model, name="acme/tagger", task="tensor", description="Tags Pictures of DIGITS", **tags))
     for manifest in manifests:
         catalogue.publish(manifest, Provenance("", {}))
     return catalogue
@@ -141,6 +142,11 @@ def contents(catalogue: Catalogue) -> Catalogue:
         (ContentFilter(search="of digits"), ["model/acme/tagger"]),
         (ContentFilter(search="TAGGER"), ["model/acme/tagger"]),
         (ContentFilter(search="%"), []),
+        (ContentFilter(search="VISI"), ["model/acme/tagger"]),
+        (ContentFilter(tag="edge"), ["model/acme/tagger"]),
+        (ContentFilter(tag="edg"), []),
+        (ContentFilter(task="tensor", tag="vision"), ["model/acme/tagger"]),
+        (ContentFilter(task="image-classification", tag="vision"), []),
         (
             ContentFilter(framework=parse_name("onnxruntime")),
             ["framework/onnxruntime", "image/onnxruntime-cpu", "model/acme/tagger", "model/digits"],

@@ -34,10 +34,27 @@ def problems_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         ("files", [FILE] * 10_001, 10_000),
         ("inputs", [model()["inputs"][0]] * 257, 256),
         ("outputs", [model()["outputs"][0]] * 257, 256),
+        ("tags", [f"tag{number}" for number in range(17)], 16),
     ],
 )
 def test_a_list_beyond_its_limit_is_one_problem(key: str, value: list[Any], limit: int) -> None:
     assert problems_of(model(**{key: value})) == [(key, f"{len(value)} elements; the limit is {limit}")]
+
+
+@pytest.mark.parametrize(
+    ("tags", "where", "what"),
+    [
+        ([], "tags", "it must not be empty"),
+        (["a", "b", "a"], "tags[2]", "duplicate tag 'a'"),
+        (["a", "B"], "tags[1]", "invalid tag 'B'"),
+        (["a b"], "tags[0]", "invalid tag 'a b'"),
+        (["a" * 33], "tags[0]", f"invalid tag '{'a' * 33}'"),
+        ([1], "tags[0]", "expected text, found a whole number: 1"),
+        ("a", "tags", "expected a list, found text: 'a'"),
+    ],
+)
+def test_tags_are_few_short_and_different(tags: object, where: str, what: str) -> None:
+    assert problems_of(model(tags=tags)) == [(where, what)]
 
 
 def test_axes_of_a_step_are_bounded() -> None:

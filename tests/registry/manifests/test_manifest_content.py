@@ -57,6 +57,12 @@ def test_the_content_is_that_of_the_manifest_however_it_was_sent(
     assert content(parse_published(remembered)) == remembered
 
 
+def test_tags_are_part_of_the_content_only_where_they_are_given() -> None:
+    assert b"tags" not in content(parse_content(DATASET))
+    tagged = DATASET | {"tags": ["words", "small"]}
+    assert content(parse_content(tagged)) == encode_canonical(tagged)
+
+
 def test_a_manifest_whose_file_was_not_stored_has_no_content() -> None:
     files = [*DATASET["files"][:1], {"path": "test.jsonl", "source": "./test.jsonl"}]  # type: ignore[index]
     with pytest.raises(InvalidInputError, match="no sources"):

@@ -8,7 +8,7 @@ import pytest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
 
-DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 
 
 def test_latency_stands_for_its_percentiles() -> None:

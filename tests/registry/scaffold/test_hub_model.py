@@ -152,9 +152,9 @@ def test_the_settings_of_an_image_processor_become_steps(
     ],
 )
 def test_what_is_not_known_of_an_image_processor_is_asked_for(
-    changes: Mapping[str, Any], reason: str, tmp_path: Path
+    changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    scaffold = written(tmp_path, config=CONFIG, preprocessor_config=VIT | changes)
+    scaffold = written(tmp_path, config=CONFIG, preprocessor_config={**VIT, **changes})
     assert "steps" not in manifest(scaffold)["inputs"][0]
     asked = [finding.what for finding in scaffold.findings if finding.todo and finding.path == "inputs[0].steps"]
     assert len(asked) == 1

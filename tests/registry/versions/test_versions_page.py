@@ -1,4 +1,4 @@
-"""docs/versions.md is true: every row of its tables, and the error that it shows."""
+"""docs/reference/versions.md is true: every row of its tables, and the error that it shows."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.versions.semantic_version import from_pep440, parse_version
 from benchlock.registry.versions.version_ranges import Constraint, Range
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "versions.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "versions.md").read_text()
 
 
 def _rows(heading: str) -> Iterator[list[str]]:

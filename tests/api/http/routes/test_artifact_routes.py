@@ -54,6 +54,7 @@ def test_a_list_is_narrowed(client: Client, query: str, names: list[str]) -> Non
         ("search=ORT&namespace=acme&kind=framework", ["acme/ort"] * 3),
         ("search=ort", ["acme/ort"] * 3 + ["ort"]),
         ("task=regression", []),
+        ("tag=slow", []),
     ],
 )
 def test_pages_of_a_search_are_what_matches(
@@ -75,7 +76,17 @@ def test_pages_of_a_search_are_what_matches(
 
 
 @pytest.mark.parametrize(
-    "query", ["task=classification", "framework=A", f"framework={'a' * 129}", "search=", f"search={'a' * 201}"]
+    "query",
+    [
+        "task=classification",
+        "framework=A",
+        f"framework={'a' * 129}",
+        "search=",
+        f"search={'a' * 201}",
+        "tag=",
+        "tag=A",
+        f"tag={'a' * 33}",
+    ],
 )
 def test_a_malformed_search_is_refused(client: Client, query: str) -> None:
     answer = client.get(f"/v1/artifacts?{query}")

@@ -235,7 +235,7 @@ def test_coefficients_of_256_points_are_tensorflows_within_what_the_page_says(
 
 def test_the_documented_front_end_of_mlperf_tiny_is_its_own(tmp_path: Path) -> None:
     """Within 2e-6 of the largest value. ``tiny`` was made with the calls that the benchmark's training makes."""
-    documented = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8").split("MLPerf Tiny's")[1]
+    documented = (ROOT / "docs" / "reference" / "steps.md").read_text(encoding="utf-8").split("MLPerf Tiny's")[1]
     (steps,) = re.findall(r"```yaml\n(.*?)```", documented, re.DOTALL)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "tiny.py").write_text(*re.findall(r"```python\n(.*?)```", documented, re.DOTALL))

@@ -426,7 +426,7 @@ COLOURS = [[200, 100, 50], [10, 20, 30]]
     ],
 )
 def test_decode_of_each_mode_of_8_bits(mode: str, kind: str, expected: list[list[int]]) -> None:
-    """What docs/steps.md says of each: bilevel, grey, palette, with alpha, inks, luminance and chroma."""
+    """What docs/reference/steps.md says of each: bilevel, grey, palette, with alpha, inks, luminance and chroma."""
     picture = Image.fromarray(np.array([COLOURS], np.uint8))
     picture = picture.convert("P").convert("PA") if mode == "PA" else picture.convert(mode, dither=Image.Dither.NONE)
     content = encoded(picture, kind)

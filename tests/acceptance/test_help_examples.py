@@ -1,0 +1,119 @@
+"""The example in the help of each command works: run as printed, but for names that only the user has."""
+
+import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.house.reference_pages import find_commands, split_help
+from tests.support.api.commands import BENCHLOCK, Commands, copied
+from tests.support.registry.digits import DIGITS, GRAPH, model, request, written
+from tests.support.servers.registry_server import free_port
+
+pytestmark = pytest.mark.image
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = {name: split_help(command)[1] for _, name, command in find_commands()}
+ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "--isolation process"}
+"""Options that an example does without where an engine or a network is at hand."""
+REFUSALS = {"doctor"}
+"""Commands whose answer may be that something is missing here: exit code 1."""
+NEW = {"db create", "restore"}
+"""Commands that create the registry."""
+SERVER = {"serve"}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A registry and files with the names in the examples."""
+
+    commands: Commands
+    files: Path
+    backup: Path
+    names: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk:
+    folder = tmp_path_factory.mktemp("examples")
+    files = folder / "files"
+    (files / "models" / "digits").mkdir(parents=True)
+    shutil.copytree(DIGITS / "data", files / "data")
+    shutil.copy(GRAPH, files / "digits.onnx")
+    shutil.copy(GRAPH, files / "models" / "digits" / "digits.onnx")
+    commands = copied(built_once, folder / "registry", "")
+    manifest = written(files / "models" / "digits" / "manifest.yaml", model("digits"))
+    commands.done("publish", DIGITS / "dataset.yaml", manifest)
+    written(files / "digits.yaml", request("digits"))
+    written(files / "new.yaml", request("digits") | {"seed": 8})
+    for source, target in (("digits", "digits"), ("digits", "old"), ("new", "new")):
+        commands.done("lock", files / f"{source}.yaml", "-o", files / f"{target}.lock")
+    run = commands.done("run", files / "digits.lock", "--isolation", "process")["run"]
+    commands.done("bundle", "create", run, "-o", files / "digits.bundle")
+    commands.done("run", "--submit", files / "digits.lock")
+    commands.done("worker", "--machine", "m1", "--processes", "--once")
+    job = commands.done("run", "--submit", files / "digits.lock")["job"]
+    token = commands.done("token", "create", "worker", "--scope", "run")["token"]
+    commands.done("backup", folder / "backup")
+    names = {"run": run, "job": job, "token": token["id"]}
+    return Desk(commands, files, folder / "backup", names)
+
+
+def test_every_command_has_an_example() -> None:
+    assert [name for name, example in EXAMPLES.items() if not example.startswith("benchlock ")] == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -> None:
+    files, words = tmp_path / "files", shlex.split(EXAMPLES[name])
+    shutil.copytree(desk.files, files)
+    if "-o" in words and (target := files / words[words.index("-o") + 1]).is_file():
+        target.unlink()
+    if name == "import mlmodelscope":
+        shutil.rmtree(files / "models")
+        shutil.copytree(ROOT / "tests" / "cases" / "mlmodelscope", files / "models")
+    commands = copied(desk.commands, tmp_path / "registry", "")
+    places = {
+        "/srv/registry": str(tmp_path / "new" if name in NEW else commands.registry),
+        "/backup/registry": str(desk.backup if name == "restore" else tmp_path / "backup"),
+        "https://bench.example": str(commands.registry),
+        "8080": str(free_port()),
+    }
+    line = re.sub(r"(run|job|token)/[0-9a-z]{26}", lambda match: desk.names[match[1]], EXAMPLES[name])
+    for printed, place in places.items():
+        line = line.replace(printed, place)
+    line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')}"
+    environment = commands.environment() | {"HOME": str(tmp_path), "BENCHLOCK_HOST_LOCK": str(tmp_path / "lock")}
+    if name in SERVER:
+        serve(line, environment, places["8080"])
+        return
+    done = subprocess.run(["bash", "-c", line], cwd=files, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in ((0, 1) if name in REFUSALS else (0,)), (line, done.stdout, done.stderr)
+    assert done.stdout or ">" in line
+
+
+def serve(line: str, environment: dict[str, str], port: str) -> None:
+    """Run a server until it is ready, then end it."""
+    process = subprocess.Popen(shlex.split(line), env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(300):
+            try:
+                answer = httpx.get(f"http://127.0.0.1:{port}/v1/ready")
+            except httpx.TransportError:
+                time.sleep(0.1)
+            else:
+                assert json.loads(answer.text)["status"] == "ok"
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,72 @@
+"""Every command block of a tutorial works as printed, and prints what stands below it."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.api.tutorials import is_as_printed, read_blocks, run_script
+from tests.support.servers.registry_server import free_port
+
+pytestmark = pytest.mark.image
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+FIRST = "first-number"
+OTHERS = ("own-model", "rerun", "compare-frameworks", "team-service")
+WALKS = {"http-api"}
+"""Run by test_walk.py."""
+
+
+def run_tutorial(name: str, folder: Path) -> None:
+    blocks = read_blocks(TUTORIALS / f"{name}.md")
+    assert blocks
+    script = "".join(f"{commands}printf '\\0%s\\0' $?\n" for commands, _ in blocks).replace("8080", str(free_port()))
+    output, notices = run_script(script, folder)
+    parts = output.split("\0")[:-1]
+    logs = "\n".join(path.read_text() for path in sorted((folder / ".demo").glob("*.log")))
+    assert len(parts) == 2 * len(blocks), (parts, notices, logs)
+    for (commands, printed), said, status in zip(blocks, parts[::2], parts[1::2], strict=True):
+        if status != "0" or "error: " in notices or (printed and not is_as_printed(said, printed)):
+            pytest.fail(f"{commands}\nexit code {status}, output:\n{said}\nnotices of the page:\n{notices}\n{logs}")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone of the repository in which benchlock is installed, after the first tutorial."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("Makefile", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    for name in ("pyproject.toml", "requirements/runtime.txt"):  # older than the environment, so it is up to date
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+        os.utime(folder / name, (0, 0))
+    (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    run_tutorial(FIRST, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_tutorial_works_as_printed(checkout: Path, name: str) -> None:
+    run_tutorial(name, checkout)
+
+
+def test_every_tutorial_is_run() -> None:
+    assert {path.stem for path in TUTORIALS.glob("*.md")} == {FIRST, *OTHERS} | WALKS
+
+
+@pytest.mark.parametrize(
+    ("output", "printed", "answer"),
+    [
+        ("a  b\n\nc\n", "a b\nc\n", True),
+        ("a 17 b\n", "a … b\n", True),
+        ("x\ny\nend 5\n", "…\nend …\n", True),
+        ("x\ny\nfin\n", "…\nend …\n", False),
+        ("a b c\n", "a b\n", False),
+        ("a+b\n", "a.b\n", False),
+    ],
+)
+def test_output_is_compared_but_for_what_is_left_out(output: str, printed: str, answer: bool) -> None:
+    assert is_as_printed(output, printed) is answer

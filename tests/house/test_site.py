@@ -1,0 +1,145 @@
+"""The documentation site: it builds without a warning, loads nothing from elsewhere, and has what the code has."""
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from benchlock.api.error_codes import FAULTS
+from tests.house import json_schemas
+from tests.house.reference_pages import (
+    ADVICE,
+    EXITS,
+    TAGS,
+    build_openapi,
+    find_commands,
+    find_error_classes,
+    generate,
+    split_help,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = {("img", "src"), ("script", "src"), ("link", "href"), ("iframe", "src"), ("source", "src"), ("use", "href")}
+FOREIGN_LINKS = {"canonical"}
+KINDS = ("tutorials", "how-to", "reference", "explanation")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as ``make docs`` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return generate()
+
+
+class _Resources(HTMLParser):
+    """The addresses that a browser loads to show a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.addresses += [value or "" for name, value in attrs if (tag, name) in LOADED]
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    shown = {path: _Resources(path.read_text(encoding="utf-8")).addresses for path in site.rglob("*.html")}
+    assert len(shown) > 40
+    foreign = [(path.name, one) for path, all_of in shown.items() for one in all_of if re.match(r"([a-z]+:)?//", one)]
+    assert foreign == []
+    for path, all_of in shown.items():
+        local = [one.partition("#")[0].partition("?")[0] for one in all_of if not one.startswith("data:")]
+        assert [one for one in local if one and not (path.parent / one).exists()] == [] or path.name == "404.html"
+
+
+def test_no_style_loads_anything_from_elsewhere(site: Path) -> None:
+    styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
+    assert styles
+    assert [
+        one for style in styles for one in re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^)\"']+)", style)
+    ] == []
+
+
+def test_no_picture_loads_anything_from_elsewhere() -> None:
+    pictures = sorted((ROOT / "docs" / "assets").glob("*.svg"))
+    assert [path.name for path in pictures] == ["favicon.svg", "flow.svg", "terminal.svg"]
+    for path in pictures:
+        assert not re.search(r"url\(.?http|@import|href=.http|<script", path.read_text(encoding="utf-8")), path
+
+
+def test_the_recording_has_the_commands_of_the_readme() -> None:
+    """``make recording`` writes it anew."""
+    picture = (ROOT / "docs" / "assets" / "terminal.svg").read_text(encoding="utf-8")
+    text = html.unescape(re.sub("<[^>]*>", "", picture)).replace("\N{NO-BREAK SPACE}", " ")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    recorded = readme.partition("terminal.svg")[0]
+    commands = re.findall(r"^\$ (benchlock .*?)(?:  .*)?$", recorded, re.MULTILINE)
+    assert commands
+    for command in commands:
+        assert f"$ {command}" in text
+
+
+def test_no_page_needs_what_the_theme_loads_from_elsewhere(site: Path) -> None:
+    """The theme's script loads a library for diagrams (class ``mermaid``), and numbers of a repository."""
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert 'class="mermaid"' not in text
+        assert 'data-md-component="source"' not in text
+
+
+def test_the_site_can_be_searched_and_is_dark_at_night(site: Path) -> None:
+    entries = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert any("bundle create" in entry["title"] for entry in entries)
+    assert 'data-md-color-scheme="slate"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_every_page_is_of_one_kind() -> None:
+    folders = {path.relative_to(ROOT / "docs").parts[0] for path in (ROOT / "docs").rglob("*.md")}
+    assert folders == {*KINDS, "index.md"}
+
+
+def test_every_command_has_help_and_an_example(pages: dict[str, str]) -> None:
+    for _, name, command in find_commands():
+        text, example = split_help(command)
+        assert len(text.splitlines()[0]) <= 60  # fits its line of the help text
+        assert re.sub("--registry [^ ]+ ", "", example).startswith(f"benchlock {name}")
+        assert [
+            option.name for option in command.params if option.name != "help" and not getattr(option, "help", "")
+        ] == []
+        assert f"### benchlock {name}\n" in pages["reference/cli.md"]
+
+
+def test_every_error_code_says_what_to_do() -> None:
+    codes = {*find_error_classes(), *FAULTS}
+    assert set(ADVICE) == codes
+
+
+def test_every_exit_code_is_explained() -> None:
+    assert set(EXITS) - {0} == {fault.exit_code for fault in FAULTS.values()} | {130}
+
+
+def test_every_operation_and_every_key_is_in_the_reference(pages: dict[str, str]) -> None:
+    for path, methods in build_openapi()["paths"].items():
+        for method, operation in methods.items():
+            assert f"### {method.upper()} {path}\n" in pages["reference/http.md"]
+            assert operation["tags"][0] in TAGS
+    for text in json_schemas.generate().values():
+        for definition in json.loads(text)["$defs"].values():
+            for key in definition.get("properties", ()):
+                assert f"| `{key}`" in pages["reference/manifests.md"]

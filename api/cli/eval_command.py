@@ -40,7 +40,7 @@ SUBJECTS: Final = ("model", "dataset", "request")
     "model",
     metavar="MODEL",
     type=click.Path(),
-    help="Model file or folder, manifest, or published NAME[@CONSTRAINT].",
+    help="Model file or folder, hf:ORG/NAME@REVISION, manifest, or published NAME[@CONSTRAINT].",
 )
 @click.argument(
     "dataset",
@@ -73,7 +73,7 @@ SUBJECTS: Final = ("model", "dataset", "request")
     "--directory",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for written files; default: beside the model and the dataset.",
+    help="Folder for written files; default: beside the model.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Accept what was inferred, and ask nothing.")
 @ISOLATION
@@ -102,10 +102,10 @@ def evaluate(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Evaluate a model on a dataset: publish, lock and run.
 
-    Writes manifests, a request and a lockfile beside the model; existing ones are used as they are.
-    What no file states is asked on a terminal, and must be given by options elsewhere.
+    Writes manifests, a request and a lockfile beside the model; existing ones are used as they are. On a terminal,
+    asks for what no file states; elsewhere, options must give it.
 
-    Example: benchlock eval digits.onnx digits.yaml --split test --set model.task=image-classification
+    Example: benchlock eval models/digits/manifest.yaml digits@^1.0 --split test
     """
     clock = WallClock(process_start())
     clock.begin("startup")

@@ -43,17 +43,12 @@ REQUEST = "request"
 )
 @click.pass_obj
 def init(invocation: Invocation, kind: str, files: tuple[str, ...], out: Path | None) -> None:
-    r"""Generate a commented manifest from a file, or a request.
+    """Generate a commented manifest from a file, or a request.
 
     Writes every value that the file, or metadata beside it, determines, and prints why. A TODO line marks what is
     missing.
 
     Example: benchlock init model digits.onnx
-
-    \b
-    Also:
-      benchlock init model hf:org/net@main -o net/manifest.yaml
-      benchlock init dataset photos/
     """
     if len(files) > (most := 2 if kind == REQUEST else 1):
         raise InvalidInputError(f"{len(files)} arguments after {kind}", where=files[most], next_step="omit the last")

@@ -190,7 +190,7 @@ class NotebookBars:
         if self._cell == cell:
             self._output.update(content, raw=True)
         else:
-            self._cell, self._output = cell, display.display(content, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+            self._cell, self._output = cell, display.display(content, raw=True, display_id=True)
 
 
 def is_notebook() -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.examples.notebook_execution import NOTEBOOK, ROOT
+from tests.examples.notebook_execution import NOTEBOOK
+from tests.support.api.kernels import ROOT
 
 REMAKE = "`make notebook` writes the notebook anew"
 

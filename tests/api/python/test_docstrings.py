@@ -63,7 +63,7 @@ def test_the_checks_see_the_api() -> None:
 def test_a_function_explains_its_parameters_its_result_and_its_errors(name: str) -> None:
     function = FUNCTIONS[name]
     signature, parts = inspect.signature(function), sections(doc_of(function))
-    prefixes = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    prefixes: dict[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = [
         prefixes.get(entry.kind, "") + entry.name for entry in signature.parameters.values() if entry.name != "self"
     ]
@@ -93,4 +93,4 @@ def test_a_class_and_its_creation_are_explained(owner: type) -> None:
     assert doc_of(owner).splitlines()[0].endswith((".", "``", ":"))
     if "__init__" in vars(owner) and not dataclasses.is_dataclass(owner):
         parameters = [name for name in inspect.signature(owner).parameters if name != "self"]
-        assert entries(sections(doc_of(owner.__init__)).get("Args", "")) == parameters
+        assert entries(sections(doc_of(vars(owner)["__init__"])).get("Args", "")) == parameters

@@ -102,7 +102,7 @@ def test_rows_become_a_data_frame() -> None:
 def test_a_table_shows_its_fields_but_no_empty_column() -> None:
     held = results.Claim("top1", 0.75, 0.01, 0.7512345, (0.7, None), "holds", "within", self_reported=False)
     table = results.Table([held])
-    assert table == (held,)
+    assert tuple(table) == (held,)
     assert table.to_dicts()[0]["interval"] == (0.7, None)
     shown = html(table)
     assert "<th>measured</th>" in shown

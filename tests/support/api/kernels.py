@@ -18,7 +18,7 @@ SECONDS: Final = 1200
 """After so long a cell is taken to hang."""
 
 
-class Recorder(NotebookClient):  # type: ignore[misc] # traitlets are not typed
+class Recorder(NotebookClient):
     """Executes a notebook and records what its cells display, each state of it."""
 
     displays: list[tuple[int, str, dict[str, str]]]

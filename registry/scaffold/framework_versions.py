@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from benchlock.registry.inspection.formats.onnx_operations import OnnxOperations
+from benchlock.registry.inspection.formats.graph_operations import OnnxVersions
 from benchlock.registry.inspection.formats.protobuf import whole_message
 from benchlock.registry.text.collected_problems import printable
 
@@ -35,14 +35,14 @@ class FrameworkVersions:
     reason: str
 
 
-def onnxruntime_versions(operations: OnnxOperations) -> FrameworkVersions:
+def onnxruntime_versions(versions: OnnxVersions) -> FrameworkVersions:
     """Return the versions of ONNX Runtime that read a graph with these versions of its format and operators."""
-    opset, ir_version = operations.opsets.get("", 0), operations.ir_version
+    opset, ir_version = versions.opsets.get("", 0), versions.ir_version
     stated = f"opset {opset} and IR version {ir_version}"
     fitting = next((name for name, last, newest in _RELEASES if last >= opset and newest >= ir_version), None)
     if fitting is None:
         return FrameworkVersions(None, f"the graph has {stated}, newer than the releases known here")
-    others = sorted(map(printable, operations.used_domains.difference(_KNOWN_DOMAINS)))
+    others = sorted(map(printable, versions.used_domains.difference(_KNOWN_DOMAINS)))
     if others:
         what = (
             f"{stated} need onnxruntime {fitting} or newer; the operators of {', '.join(others)} may need a later one"

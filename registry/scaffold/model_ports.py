@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from benchlock.registry.inspection.formats.graph_operations import GraphOperations
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor, Size
-from benchlock.registry.inspection.formats.onnx_operations import OnnxOperations
 from benchlock.registry.manifests.field_types import Layout
 from benchlock.registry.scaffold.hub_metadata import CONFIG, HubMetadata
 from benchlock.registry.scaffold.image_preprocessing import ImagePort, has_image_processor, image_steps
@@ -42,14 +42,14 @@ class PortEvidence:
 
     Attributes:
         graph: The inputs and outputs as the graph declares them.
-        operations: The operations of an ONNX graph; None for other formats.
+        operations: The operations of an ONNX or TFLite graph; None for other formats.
         metadata: The metadata beside the model.
         labels: The path of the file with the names of the classes; None without one.
         resized: Whether the predictor can change a fixed batch size.
     """
 
     graph: GraphSignature
-    operations: OnnxOperations | None = None
+    operations: GraphOperations | None = None
     metadata: HubMetadata = field(default_factory=HubMetadata)
     labels: str | None = None
     resized: bool = False
@@ -256,6 +256,7 @@ def _batch(tensor: GraphTensor, path: str, evidence: PortEvidence, notes: Import
         name = f" and named {format_original(first)}" if first else ""
         what = f"axis 0 is dynamic{name}: null makes it the batch axis"
         reads_pictures = evidence.operations is not None and tensor.name in evidence.operations.layouts
+        reads_pictures = reads_pictures and len(tensor.sizes) == _PICTURE_AXES
         if reads_pictures or (isinstance(first, str) and first.lower() in _BATCH_NAMES):
             notes.tell(f"{path}.shape", "inferred", what, "written as null")
             return []

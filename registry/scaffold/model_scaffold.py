@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchlock.registry.inspection.formats import model_graphs
+from benchlock.registry.inspection.formats.graph_operations import GraphOperations, trace_onnx, trace_tflite
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature
-from benchlock.registry.inspection.formats.onnx_operations import OnnxOperations, read_operations
 from benchlock.registry.inspection.formats.tensor_files import StoredTensor, read_header
 from benchlock.registry.manifests.model_checks import FRAMEWORKS, WEIGHTS_ALONE
 from benchlock.registry.scaffold.framework_versions import (
@@ -45,7 +45,7 @@ class _ModelFacts:
     graph: GraphSignature | None
     lines: Lines
     files: Lines
-    operations: OnnxOperations | None = None
+    operations: GraphOperations | None = None
     versions: FrameworkVersions | None = None
 
 
@@ -135,14 +135,15 @@ def _onnx(source: ScaffoldSource) -> _ModelFacts:
     outside = source.read(path, model_graphs.external_files, "ONNX model")
     for location in dict.fromkeys(tensor.location for tensor in outside):
         files += source.file(path.parent / location, "weights", called=posixpath.normpath(location))
-    operations = source.read(path, read_operations, "ONNX model")
-    return _ModelFacts("onnx", graph, [], files, operations, onnxruntime_versions(operations))
+    versions, operations = source.read(path, trace_onnx, "ONNX model")
+    return _ModelFacts("onnx", graph, [], files, operations, onnxruntime_versions(versions))
 
 
 def _tflite(source: ScaffoldSource) -> _ModelFacts:
     """Read a TFLite graph."""
     graph = source.read(source.path, model_graphs.read_tflite_graph, "TFLite graph")
-    return _ModelFacts("tflite", graph, [], source.file(source.path, "graph"))
+    operations = source.read(source.path, trace_tflite, "TFLite graph")
+    return _ModelFacts("tflite", graph, [], source.file(source.path, "graph"), operations)
 
 
 def _savedmodel(source: ScaffoldSource) -> _ModelFacts:

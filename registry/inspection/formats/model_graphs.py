@@ -226,15 +226,10 @@ def read_tflite_graph(stream: BinaryIO, size: int) -> GraphSignature:
     Raises:
         MalformedError: The file is not a TFLite graph.
     """
-    file = _File(stream, size)
-    if file.read(4, 4) != _IDENTIFIER:
-        raise MalformedError("its first bytes do not match")
-    graphs = file.root().tables(2)
-    if not graphs:
-        raise MalformedError("it does not contain a graph")
-    tensors = graphs[0].tables(0)
+    graph = first_tflite_graph(open_tflite(stream, size))
+    tensors = graph.tables(0)
     inputs, outputs = (
-        tuple(_read_tflite_tensor(tensors, index) for index in graphs[0].numbers(slot, "i")) for slot in (1, 2)
+        tuple(_read_tflite_tensor(tensors, index) for index in graph.numbers(slot, "i")) for slot in (1, 2)
     )
     return GraphSignature(inputs, outputs)
 
@@ -245,14 +240,31 @@ def custom_operations(stream: BinaryIO, size: int) -> tuple[str, ...]:
     Raises:
         MalformedError: The file is not a TFLite graph.
     """
-    file = _File(stream, size)
+    return tuple(name for name in (code.text(1) for code in open_tflite(stream, size).tables(1)) if name)
+
+
+def open_tflite(stream: BinaryIO, size: int) -> "FlatTable":
+    """Return the model of a TFLite file.
+
+    Raises:
+        MalformedError: The file is not a TFLite graph.
+    """
+    file = FlatBuffer(stream, size)
     if file.read(4, 4) != _IDENTIFIER:
         raise MalformedError("its first bytes do not match")
-    return tuple(name for name in (code.text(1) for code in file.root().tables(1)) if name)
+    return file.root()
+
+
+def first_tflite_graph(model: "FlatTable") -> "FlatTable":
+    """Return the first graph of a TFLite model. Raises ``MalformedError`` if there is none."""
+    graphs = model.tables(2)
+    if not graphs:
+        raise MalformedError("it does not contain a graph")
+    return graphs[0]
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class FlatBuffer:
     """A FlatBuffers file of ``size`` bytes."""
 
     stream: BinaryIO
@@ -282,16 +294,16 @@ class _File:
             raise MalformedError(f"it lists {count} elements, which is too many")
         return count, at + 4
 
-    def root(self) -> "_Table":
+    def root(self) -> "FlatTable":
         """Return the root table."""
-        return _Table(self, self.target(0))
+        return FlatTable(self, self.target(0))
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class FlatTable:
     """A table at a position of a FlatBuffers file."""
 
-    file: _File
+    file: FlatBuffer
     at: int
 
     def _slot(self, index: int) -> int | None:
@@ -327,21 +339,21 @@ class _Table:
         count, start = self.file.vector(self.file.target(at))
         return struct.unpack(f"<{count}{form}", self.file.read(start, count * struct.calcsize(f"<{form}")))
 
-    def table(self, index: int) -> "_Table | None":
+    def table(self, index: int) -> "FlatTable | None":
         """Return an inner table; None if it is absent."""
         at = self._slot(index)
-        return None if at is None else _Table(self.file, self.file.target(at))
+        return None if at is None else FlatTable(self.file, self.file.target(at))
 
-    def tables(self, index: int) -> "tuple[_Table, ...]":
+    def tables(self, index: int) -> "tuple[FlatTable, ...]":
         """Return a vector of tables; empty if it is absent."""
         at = self._slot(index)
         if at is None:
             return ()
         count, start = self.file.vector(self.file.target(at))
-        return tuple(_Table(self.file, self.file.target(start + 4 * place)) for place in range(count))
+        return tuple(FlatTable(self.file, self.file.target(start + 4 * place)) for place in range(count))
 
 
-def _read_tflite_tensor(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
+def _read_tflite_tensor(tensors: tuple[FlatTable, ...], index: int) -> GraphTensor:
     """Return one of the tensors of a graph."""
     if not 0 <= index < len(tensors):
         raise MalformedError(f"it references a tensor {index} that does not exist")
@@ -349,7 +361,7 @@ def _read_tflite_tensor(tensors: tuple[_Table, ...], index: int) -> GraphTensor:
     return GraphTensor(tensor.text(3), _TFLITE_DTYPES.get(tensor.scalar(1, "b")), _sizes(tensor), _quantization(tensor))
 
 
-def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
+def _sizes(tensor: FlatTable) -> tuple[Size, ...] | None:
     """Return the sizes; None if the graph does not state the number of axes.
 
     The signature has -1 for a free axis. Without a signature the shape is fixed. An empty shape is that of a scalar
@@ -361,7 +373,7 @@ def _sizes(tensor: _Table) -> tuple[Size, ...] | None:
     return tuple(size if size > 0 else None for size in sizes)
 
 
-def _quantization(tensor: _Table) -> Quantization | None:
+def _quantization(tensor: FlatTable) -> Quantization | None:
     """Return the quantization of the whole tensor; None if there is none, or one per channel."""
     parameters = tensor.table(4)
     scales = parameters.numbers(2, "f") if parameters else ()

@@ -19,7 +19,7 @@ from benchlock.registry.publishing.publication import publish
 from benchlock.registry.scaffold.hub_model import scaffold_hub_model
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.text.yaml import read_yaml
-from tests.support.registry import graphs
+from tests.support.registry import graphs, tflite
 from tests.support.servers.hub import HubServer, serving_hub
 from tests.support.servers.web import status
 
@@ -230,6 +230,20 @@ def test_the_layout_follows_from_a_transposition(tmp_path: Path) -> None:
     model = graphs.model({"x": (TensorProto.FLOAT, ["n", "a", "b", "c"])}, operation="Transpose")
     model.graph.node[0].attribute.append(helper.make_attribute("perm", [0, 3, 1, 2]))
     assert manifest(written(tmp_path, model=model.SerializeToString()))["inputs"][0]["layout"] == "NHWC"
+
+
+@pytest.mark.parametrize(
+    ("last", "type_", "first", "layout"),
+    [(25, "class-scores", 3, "NHWC"), (14, None, 18, None), (999, None, 4, "NHWC"), (6, None, 99, None)],
+)
+def test_operations_of_tflite_tell_layout_and_scores(
+    last: int, type_: str | None, first: int, layout: str | None, tmp_path: Path
+) -> None:
+    ports = [tflite.tensor("x", [1, 5, 5, 5])], [tflite.tensor("y", [1, 2])]
+    (tmp_path / "net.tflite").write_bytes(tflite.graph(*ports, [(first, [0], [0]), (last, [0], [1])]))
+    document = manifest(scaffold_manifest("model", tmp_path / "net.tflite", tmp_path))
+    assert document["inputs"][0].get("layout") == layout
+    assert document["outputs"][0].get("type") == type_
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,23 @@ def tensor(name: str, shape: Sequence[int] | None, *, signature: Sequence[int] =
     return slots  # type: ignore[return-value]
 
 
-def graph(inputs: Sequence[_Slots], outputs: Sequence[_Slots]) -> bytes:
-    """Return a file whose only graph has these inputs and outputs."""
+def graph(
+    inputs: Sequence[_Slots],
+    outputs: Sequence[_Slots],
+    operators: Sequence[tuple[int, Sequence[int], Sequence[int]]] = (),
+) -> bytes:
+    """Return a file whose only graph has these inputs and outputs.
+
+    An operator is the number of its operation, and the tensors that it reads and writes; inputs come before outputs.
+    """
     count = len(inputs)
     subgraph: _Slots = {0: [*inputs, *outputs], 1: list(range(count)), 2: list(range(count, count + len(outputs)))}
+    model: dict[int, object] = {0: 3, 2: [subgraph]}
+    if operators:
+        subgraph[3] = [{0: index, 1: [*read], 2: [*written]} for index, (_, read, written) in enumerate(operators)]  # type: ignore[index]
+        model[1] = [{3: number} for number, _, _ in operators]
     buffer = bytearray(8)
-    root = _add_table(buffer, {0: 3, 2: [subgraph]})
+    root = _add_table(buffer, model)  # type: ignore[arg-type]
     struct.pack_into("<I4s", buffer, 0, root, b"TFL3")
     return bytes(buffer)
 

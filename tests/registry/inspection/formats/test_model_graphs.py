@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.inspection.formats import model_graphs
+from benchlock.registry.inspection.formats.graph_operations import trace_onnx, trace_tflite
 from benchlock.registry.inspection.formats.model_graphs import GraphSignature, GraphTensor
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.publishing.drafts import read_draft
@@ -326,12 +327,14 @@ def test_a_graph_is_read_without_holding_its_weights(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [*range(0, 400, 7)])
 def test_a_file_that_breaks_off_is_malformed_or_read(tmp_path: Path, end: int) -> None:
-    readers = {
-        "digits.onnx": model_graphs.read_onnx_graph,
-        "digits.tflite": model_graphs.read_tflite_graph,
-        "digits.savedmodel/saved_model.pb": model_graphs.read_signatures,
+    readers: dict[Callable[[BinaryIO, int], object], str] = {
+        model_graphs.read_onnx_graph: "digits.onnx",
+        trace_onnx: "digits.onnx",
+        model_graphs.read_tflite_graph: "digits.tflite",
+        trace_tflite: "digits.tflite",
+        model_graphs.read_signatures: "digits.savedmodel/saved_model.pb",
     }
-    for name, reader in readers.items():
+    for reader, name in readers.items():
         content = (MODELS / name).read_bytes()
         for damaged in (content[:end], content[: end * 90], content[:end] + b"\xff\xff\xff" + content[end + 3 :]):
             (tmp_path / "damaged").write_bytes(damaged)

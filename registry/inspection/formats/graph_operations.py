@@ -1,15 +1,23 @@
-"""Versions and operations of an ONNX graph: what they tell about runtimes, layouts of pictures and scores."""
+"""Operations of ONNX and TFLite graphs: what they tell about layouts of pictures, scores, and runtimes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from benchlock.registry.inspection.formats.model_graphs import first_tflite_graph, open_tflite
 from benchlock.registry.inspection.formats.protobuf import MalformedError, Message, to_signed, whole_message
 from benchlock.registry.manifests.field_types import Layout
 
-_CHANNELS_FIRST = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "BatchNormalization")
+_ONNX_PICTURES = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "BatchNormalization")
 """Operations that read axis 1 as the channels of a picture, by definition of ONNX."""
+_TFLITE_PICTURES = ("Conv2D", "DepthwiseConv2D", "AveragePool2D", "MaxPool2D")
+"""Operations that read the last axis as the channels of a picture, by definition of TFLite."""
+_TFLITE_CODES = {
+    0: "Add", 1: "AveragePool2D", 3: "Conv2D", 4: "DepthwiseConv2D", 6: "DequantizeLinear", 9: "FullyConnected",
+    14: "Sigmoid", 17: "MaxPool2D", 18: "Mul", 25: "Softmax", 41: "Sub", 42: "Div", 53: "Cast", 114: "QuantizeLinear",
+}  # fmt: skip
+"""Operations of TFLite by their number; those that are also of ONNX have its names."""
 _ELEMENTWISE = ("Cast", "Identity", "Sub", "Add", "Mul", "Div", "Clip", "QuantizeLinear", "DequantizeLinear")
 """Operations after which a tensor has the same axes."""
 _SAME_MEANING = ("Cast", "Identity", "QuantizeLinear", "DequantizeLinear")
@@ -20,22 +28,31 @@ _LONGEST_PATH = 16
 
 
 @dataclass(frozen=True, slots=True)
-class OnnxOperations:
-    """The versions and some operations of an ONNX graph.
+class GraphOperations:
+    """What the operations of a graph tell about its inputs and outputs.
+
+    Attributes:
+        layouts: The layout of each input that a convolution or pooling reads as a picture.
+        last: The operation that computes each output: ``Softmax``. Casts and the like are skipped.
+    """
+
+    layouts: Mapping[str, Layout]
+    last: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxVersions:
+    """The versions that an ONNX graph states.
 
     Attributes:
         ir_version: The version of the file format.
         opsets: The version of each domain of operators; the domain of ONNX itself is empty.
-        layouts: The layout of each input that a convolution or pooling reads as a picture.
         used_domains: The domains of the operations of the outer graph, without those of the model's own functions.
-        last: The operation that computes each output: ``Softmax``. Casts and the like are skipped.
     """
 
     ir_version: int
     opsets: Mapping[str, int]
     used_domains: frozenset[str]
-    layouts: Mapping[str, Layout]
-    last: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +64,7 @@ class _Node:
     permutation: tuple[int, ...] = ()
 
 
-def read_operations(stream: BinaryIO, size: int) -> OnnxOperations:
+def trace_onnx(stream: BinaryIO, size: int) -> tuple[OnnxVersions, GraphOperations]:
     """Return the versions of an ONNX model, and what the operations of its graph tell about inputs and outputs.
 
     Raises:
@@ -62,17 +79,57 @@ def read_operations(stream: BinaryIO, size: int) -> OnnxOperations:
     opsets = {_domain(opset.text(1)): to_signed(opset.value(2)) for opset in model.all(8)}
     functions = {function.text(10) for function in model.all(25)}
     nodes = [_read_node(node) for node in graph.all(1)]
+    versions = OnnxVersions(to_signed(model.value(1)), opsets, frozenset(node.domain for node in nodes) - functions)
+    inputs, outputs = ({tensor.text(1): tensor.text(1) for tensor in graph.all(number)} for number in (11, 12))
+    return versions, _trace(nodes, inputs, outputs, (_ONNX_PICTURES, "NCHW"))
+
+
+def trace_tflite(stream: BinaryIO, size: int) -> GraphOperations:
+    """Return what the operations of the first graph of a TFLite file tell about inputs and outputs.
+
+    Raises:
+        MalformedError: The file is not a TFLite graph.
+    """
+    model = open_tflite(stream, size)
+    graph = first_tflite_graph(model)
+    # Numbers above 127 are in a newer field; the older one has the number, or 127.
+    codes = [max(code.scalar(0, "b"), code.scalar(3, "i")) for code in model.tables(1)]
+    nodes = []
+    for operator in graph.tables(3):
+        code = operator.scalar(0, "I")
+        operation = _TFLITE_CODES.get(codes[code], "") if code < len(codes) else ""
+        inputs, outputs = (tuple(map(str, operator.numbers(slot, "i"))) for slot in (1, 2))
+        nodes.append(_Node(operation, inputs, outputs))
+    tensors = graph.tables(0)
+    given, results = (
+        {str(index): tensors[index].text(3) for index in graph.numbers(slot, "i") if 0 <= index < len(tensors)}
+        for slot in (1, 2)
+    )
+    return _trace(nodes, given, results, (_TFLITE_PICTURES, "NHWC"))
+
+
+def _trace(
+    nodes: Sequence[_Node],
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    pictures: tuple[Sequence[str], Layout],
+) -> GraphOperations:
+    """Return what operations tell about inputs and outputs.
+
+    Args:
+        nodes: The operations.
+        inputs: The name of each input, by its name in the operations.
+        outputs: The name of each output, likewise.
+        pictures: The operations that read pictures, and their layout.
+    """
     consumers: defaultdict[str, list[_Node]] = defaultdict(list)
     for node in nodes:
         for name in node.inputs:
             consumers[name].append(node)
     producers = {name: node for node in nodes for name in node.outputs}
-    layouts = {tensor.text(1): _find_layout(tensor.text(1), consumers) for tensor in graph.all(11)}
-    last = {tensor.text(1): _find_last(tensor.text(1), producers) for tensor in graph.all(12)}
-    return OnnxOperations(
-        to_signed(model.value(1)),
-        opsets,
-        frozenset(node.domain for node in nodes) - functions,
+    layouts = {name: _find_layout(key, consumers, pictures) for key, name in inputs.items()}
+    last = {name: _find_last(key, producers) for key, name in outputs.items()}
+    return GraphOperations(
         {name: layout for name, layout in layouts.items() if layout is not None},
         {name: operation for name, operation in last.items() if operation},
     )
@@ -110,14 +167,16 @@ def _integers(attribute: Message) -> tuple[int, ...]:
     return tuple(field.value for field in attribute.fields() if field.number == _INTEGERS and field.size is None)
 
 
-def _find_layout(name: str, consumers: Mapping[str, Sequence[_Node]]) -> Layout | None:
+def _find_layout(
+    name: str, consumers: Mapping[str, Sequence[_Node]], pictures: tuple[Sequence[str], Layout]
+) -> Layout | None:
     """Return the layout with which the first operations of the graph read an input; None if they do not tell."""
     names = {name}
     for _ in range(_LONGEST_PATH):
         nodes = [node for one in names for node in consumers.get(one, ())]
         # Only the first input of a convolution is a picture; the others are weights.
-        if any(node.operation in _CHANNELS_FIRST and node.inputs[0] in names for node in nodes):
-            return "NCHW"
+        if any(node.operation in pictures[0] and node.inputs[0] in names for node in nodes):
+            return pictures[1]
         if any(node.operation == "Transpose" and node.permutation == _TO_CHANNELS_FIRST for node in nodes):
             return "NHWC"
         names = {output for node in nodes if node.operation in _ELEMENTWISE for output in node.outputs}

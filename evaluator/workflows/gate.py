@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.run_comparison import describe_offered
@@ -172,6 +173,8 @@ def judge_gate(comparison: Comparison, margins: Margins) -> GateResult:
     ]
     measured = {metric.metric.partition("@")[0] for metric in metrics}
     metrics += [_without_value(name, margin) for name, margin in margins.items() if name not in measured]
+    if comparison.reasons:
+        metrics, tests = list(map(_withhold, metrics)), 0
     return GateResult(
         verdict=_conclude(comparison, metrics),
         comparison=comparison,
@@ -189,6 +192,13 @@ def _conclude(comparison: Comparison, metrics: Sequence[GatedMetric]) -> Conclus
     if "regression" in answers:
         return "regression"
     return "undecided" if "undecided" in answers else "passed"
+
+
+def _withhold(metric: GatedMetric) -> GatedMetric:
+    """Return the metric without a decision, because the runs are not comparable."""
+    return replace(
+        metric, change=None, answer="undecided", reason="the runs are not comparable", is_exact=False, test=None
+    )
 
 
 def _is_exact(metric: str, baseline: Arm, candidate: Arm) -> bool:

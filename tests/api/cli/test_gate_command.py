@@ -41,6 +41,8 @@ def test_an_undecided_gate_names_the_option_for_more_rounds(capsys: pytest.Captu
 def test_runs_on_different_hosts_are_printed_without_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(gate(bench(slowness=1.2, cpu_model="Another CPU")), capsys)
     assert "not comparable: run/" in text
+    assert "regression" not in text
+    assert "false-positive" not in text
     assert text.endswith("verdict: not comparable\n")
 
 

@@ -73,8 +73,11 @@ def test_a_regression_of_one_metric_outweighs_an_undecided_one() -> None:
 
 
 def test_runs_on_different_hosts_give_no_verdict() -> None:
-    result = gate(bench(slowness=1.2, cpu_model="Another CPU"))
+    result = gate(bench(slowness=1.2, top1=0.5, cpu_model="Another CPU"))
     assert result.verdict == "not comparable"
+    assert {entry.answer for entry in result.metrics} == {"undecided"}
+    assert all(entry.change is None and entry.test is None and not entry.is_exact for entry in result.metrics)
+    assert result.tests == 0
     assert "cpu model" in "; ".join(result.comparison.reasons)
 
 

@@ -174,6 +174,13 @@ def _apply_global_option(context: click.Context, parameter: click.Parameter, val
         )
 
 
+def _show_help(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Print the help text of a command."""
+    if value:
+        echo_lines(context.get_help())
+        context.exit()
+
+
 # Eager: parsed before any argument that opens the registry.
 _GLOBAL: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _apply_global_option}
 SHARED_OPTIONS = [
@@ -187,6 +194,14 @@ SHARED_OPTIONS = [
     click.Option(["--json", "as_json"], is_flag=True, help="Same as --format json.", **_GLOBAL),
     click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only.", **_GLOBAL),
     click.Option(["-v", "--verbose"], is_flag=True, help="Print durations, and tracebacks of errors.", **_GLOBAL),
+    click.Option(
+        ["-h", "--help"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=_show_help,
+        help="Show this message and exit.",
+    ),
 ]
 """The options that every command accepts, before and after its name; ``export`` has a ``--format`` of its own."""
 
@@ -212,6 +227,7 @@ class CommandGroup(click.Group):
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
         for part in (command, *getattr(command, "commands", {}).values()):
+            part.add_help_option = False
             own = {name for parameter in part.params for name in parameter.opts}
             part.params += [option for option in SHARED_OPTIONS if own.isdisjoint(option.opts)]
         return command
@@ -233,7 +249,7 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandGroup, add_help_option=False)
 @click.option(
     "--registry",
     envvar="BENCHLOCK_REGISTRY",

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
-from benchlock.api.client.user_files import load_lock
+from benchlock.api.client.user_files import ID_PREFIX, complete_lock_id, load_lock, read_lockfile
 from benchlock.api.settings import locate_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
@@ -175,7 +175,9 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
 
 def read_lock(invocation: Invocation, text: str) -> Lock:
     """Load the lock in the file ``text``, or in the registry by the beginning of its id, and print its warnings."""
-    lock = load_lock(invocation.opened.catalogue, text)
+    name = complete_lock_id(text)
+    is_id = name.startswith(ID_PREFIX)  # a lockfile is read without opening the registry
+    lock = load_lock(invocation.opened.catalogue, name) if is_id else read_lockfile(Path(name))
     for warning in lock.warnings:
         say(f"warning: {warning}")
     return lock

@@ -69,12 +69,17 @@ def complete_lock_id(text: str) -> str:
     return f"{ID_PREFIX}{text}" if _LOCK_DIGITS.fullmatch(text) and not Path(text).exists() else text
 
 
+def read_lockfile(path: Path) -> Lock:
+    """Load the lock in a file."""
+    return load(read_text(path, next_step="give a lockfile or a lock id"), str(path))
+
+
 def load_lock(catalogue: CatalogueProtocol, text: str) -> Lock:
     """Load the lock in the file ``text``, or in the catalogue by its id or the beginning of its id."""
     name = complete_lock_id(text)
     if name.startswith(ID_PREFIX):
         return load(catalogue.get_lock(catalogue.find_lock(name)), name)
-    return load(read_text(Path(name), next_step="give a lockfile or a lock id"), name)
+    return read_lockfile(Path(name))
 
 
 def write_text(path: Path, text: str) -> None:

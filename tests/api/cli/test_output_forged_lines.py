@@ -178,7 +178,7 @@ class Anything:
                 "opened": Anything(
                     catalogue=Anything(list=lambda *_: (Anything(published_at=NOON, reference=Anything()),))
                 ),
-                "arguments": ("", None, "", ""),
+                "arguments": ("", None, "", "", ""),
             },
         ),
     ],

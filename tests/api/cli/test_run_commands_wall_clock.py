@@ -31,9 +31,7 @@ def _invoke(monkeypatch: pytest.MonkeyPatch, *, as_json: bool) -> str:
     monkeypatch.setattr(run_commands, "judge_claims", lambda *_words: ())
     monkeypatch.setattr(run_commands, "find_warnings", lambda *_words: ())
     invocation: Any = SimpleNamespace(as_json=as_json, opened=None, progress=None)
-    result = CliRunner().invoke(
-        run_commands.run, ["x.lock"], obj=invocation, help_option_names=["-h", "--help"], catch_exceptions=False
-    )
+    result = CliRunner().invoke(run_commands.run, ["x.lock"], obj=invocation, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -161,9 +161,7 @@ def test_a_damaged_run_is_listed_without_figures_and_the_command_fails(*, as_jso
     opened = SimpleNamespace(
         records=records, catalogue=SimpleNamespace(get_lock=lambda _: dump(LOCK), find_lock=lambda _: LOCK.id)
     )
-    # click keeps the first help option of a command for the later tests.
-    names = ["-h", "--help"]
-    result = CliRunner().invoke(runs, obj=SimpleNamespace(opened=opened, as_json=as_json), help_option_names=names)
+    result = CliRunner().invoke(runs, obj=SimpleNamespace(opened=opened, as_json=as_json))
     assert result.exit_code == 4
     assert f"error: {damaged.id}: {damaged.damage}" in result.stderr
     if as_json:

@@ -14,11 +14,13 @@ from benchlock.registry.text.collected_problems import printable
 
 _RELEASES = (
     ("1.0", 11, 6), ("1.3", 12, 7), ("1.6", 13, 7), ("1.8", 14, 7), ("1.9", 15, 8), ("1.11", 16, 8), ("1.12", 17, 8),
-    ("1.14", 18, 8), ("1.16", 19, 9), ("1.17", 20, 9), ("1.18", 21, 10), ("1.21", 22, 10), ("1.23", 23, 12),
+    ("1.14", 18, 8), ("1.15", 19, 9), ("1.17", 20, 9), ("1.18", 21, 10), ("1.21", 22, 10), ("1.23", 23, 11),
+    ("1.24", 25, 13), ("1.25", 26, 13),
 )  # fmt: skip
 """ONNX Runtime releases with the newest opset and IR version that they read.
 
-Source: https://onnxruntime.ai/docs/reference/compatibility.html. Each release also reads everything older.
+Source: https://onnxruntime.ai/docs/reference/compatibility.html up to 1.20; since then, graphs that the releases load.
+Each release also reads everything older.
 """
 _KNOWN_DOMAINS = ("", "ai.onnx.ml")
 """Domains of operators that each release has as ONNX defines them."""

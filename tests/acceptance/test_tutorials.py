@@ -28,9 +28,12 @@ def run_tutorial(name: str, folder: Path) -> None:
     parts = output.split("\0")[:-1]
     logs = "\n".join(path.read_text() for path in sorted((folder / ".demo").glob("*.log")))
     assert len(parts) == 2 * len(blocks), (parts, notices, logs)
-    for (commands, printed), said, status in zip(blocks, parts[::2], parts[1::2], strict=True):
-        if status != "0" or "error: " in notices or (printed and not is_as_printed(said, printed)):
-            pytest.fail(f"{commands}\nexit code {status}, output:\n{said}\nnotices of the page:\n{notices}\n{logs}")
+    failures = [
+        f"{commands}\nexit code {status}, output:\n{said}"
+        for (commands, printed), said, status in zip(blocks, parts[::2], parts[1::2], strict=True)
+        if status != "0" or (printed and not is_as_printed(said, printed))
+    ]
+    assert (failures, "error: " in notices) == ([], False), "\n\n".join([*failures, notices, logs[-2000:]])
 
 
 @pytest.fixture(scope="module")

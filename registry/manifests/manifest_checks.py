@@ -56,8 +56,9 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
     for key, parse in (("name", parse_name), ("version", parse_version)):
         with problems.noted():
             place.at(key).parsed(parse, getattr(manifest, key))
-    if manifest.tags is not UNSET:
-        _check_tags(manifest.tags, place.at("tags"), problems)
+    with problems.noted():
+        if manifest.tags is not UNSET:
+            _check_tags(manifest.tags, place.at("tags"), problems)
     with problems.noted():
         check_files(files_of(manifest), manifest.kind, place.at("files"), problems, published=published)
     with problems.noted():

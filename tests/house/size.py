@@ -27,10 +27,10 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 440,
-    "lines": 82_500,
+    "modules": 434,
+    "lines": 81_000,
     "imports inside functions": 130,
-    "functions of publishing a dataset of two files": 206,
+    "functions of publishing a dataset of two files": 207,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

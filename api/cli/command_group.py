@@ -183,14 +183,11 @@ def _show_help(context: click.Context, _parameter: click.Parameter, value: bool)
 
 # Eager: parsed before any argument that opens the registry.
 _GLOBAL: dict[str, Any] = {"expose_value": False, "is_eager": True, "callback": _apply_global_option}
+# Not --output, which names a file or folder in several commands.
+_FORMAT = ["--format", "output_format"]
+FORMAT_OPTION = click.Option(_FORMAT, type=click.Choice(FORMATS[:2]), help="Format of the result.", **_GLOBAL)
+TABLE_FORMAT_OPTION = click.Option(_FORMAT, type=click.Choice(FORMATS), help="Format of the result.", **_GLOBAL)
 SHARED_OPTIONS = [
-    # Not --output, which names a file or folder in several commands.
-    click.Option(
-        ["--format", "output_format"],
-        type=click.Choice(FORMATS),
-        help="Format of the result; csv and md: tables only.",
-        **_GLOBAL,
-    ),
     click.Option(["--json", "as_json"], is_flag=True, help="Same as --format json.", **_GLOBAL),
     click.Option(["-q", "--quiet"], is_flag=True, help="Print results and errors only.", **_GLOBAL),
     click.Option(["-v", "--verbose"], is_flag=True, help="Print durations, and tracebacks of errors.", **_GLOBAL),
@@ -203,7 +200,7 @@ SHARED_OPTIONS = [
         help="Show this message and exit.",
     ),
 ]
-"""The options that every command accepts, before and after its name; ``export`` has a ``--format`` of its own."""
+"""The options that every command accepts, before and after its name, beside its ``--format``."""
 
 
 class CommandGroup(click.Group):
@@ -226,10 +223,12 @@ class CommandGroup(click.Group):
         module, _, name = COMMANDS[cmd_name].partition(".")
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
-        for part in (command, *getattr(command, "commands", {}).values()):
+        parts = {f"{cmd_name} {name}": part for name, part in getattr(command, "commands", {}).items()}
+        for path, part in {cmd_name: command, **parts}.items():
             part.add_help_option = False
+            shared = [TABLE_FORMAT_OPTION if path in TABLE_COMMANDS else FORMAT_OPTION, *SHARED_OPTIONS]
             own = {name for parameter in part.params for name in parameter.opts}
-            part.params += [option for option in SHARED_OPTIONS if own.isdisjoint(option.opts)]
+            part.params += [option for option in shared if own.isdisjoint(option.opts)]
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
@@ -267,7 +266,7 @@ def benchlock(context: click.Context, registry: str) -> None:
     context.obj = Invocation(registry, as_json=settings.format == "json")
 
 
-benchlock.params += SHARED_OPTIONS
+benchlock.params += [TABLE_FORMAT_OPTION, *SHARED_OPTIONS]
 
 
 @click.command()

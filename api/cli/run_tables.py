@@ -225,9 +225,11 @@ def format_interval(metric: Metric) -> str:
 
 
 def print_wall(account: Mapping[str, float]) -> None:
-    """Print how long each part of the command took."""
-    parts = {name.replace(".", ": "): format_duration(seconds) for name, seconds in account.items()}
-    _fields(f"wall clock: {format_duration(sum(account.values()))}", parts)
+    """Print how long the command took, and with --verbose each part of it."""
+    output.echo()
+    output.echo(f"wall clock: {format_duration(sum(account.values()))}")
+    if output.settings.verbosity >= output.VERBOSE:
+        output.print_fields({f"  {name.replace('.', ': ')}": format_duration(time) for name, time in account.items()})
 
 
 def print_run(run: Run, lock: Lock, log: str | None) -> None:

@@ -54,6 +54,9 @@ def is_valid(value: Any, kind: inspect.Type) -> bool:  # noqa: ANN401
 def suggest_nearest(word: str, known: Iterable[str]) -> str:
     """Return the next step after an unknown word: the nearest known word, or all known words."""
     choices = sorted(known)
+    longer = [choice for choice in choices if choice.endswith(f"-{word}")]
+    if len(longer) > 1:
+        return f"did you mean one of {', '.join(longer)}?"
     close = find_close(word, choices)
     return f"did you mean {close[0]!r}?" if close else f"known here: {', '.join(choices)}"
 

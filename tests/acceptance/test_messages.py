@@ -77,10 +77,10 @@ FAULTS = {
     ),
     "lock id for an artifact": Fault(f"show {NO_LOCK}", 2, "invalid-input", ("is a lock", f"runs --lock {NO_LOCK}")),
     "no framework version": Fault(
-        "image build onnxruntime --no-layers",
+        "image build onnxruntime== --no-layers",
         2,
         "invalid-input",
-        ("does not pin a framework version", "onnxruntime==VERSION"),
+        ("invalid requirement 'onnxruntime=='", "NAME==VERSION"),
     ),
     "empty manifest": Fault("publish empty.yaml", 2, "invalid-input", ("empty.yaml", "no YAML document")),
     "no manifest": Fault("publish nothing.yaml", 2, "invalid-input", ("nothing.yaml", "No such file")),

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchlock.api.cli import run_commands
+from benchlock.api.cli.output import VERBOSE, settings
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
 from tests.api.cli.test_run_tables import LOCK
@@ -45,7 +46,9 @@ def test_the_parts_add_up_to_what_passed_since_the_process_started(monkeypatch: 
     assert wall["parts"]["startup"] >= 0.9 * age
 
 
-def test_a_person_gets_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_gets_the_sum_and_with_verbose_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _invoke(monkeypatch, as_json=False).splitlines()[-1].startswith("wall clock: ")
+    monkeypatch.setattr(settings, "verbosity", VERBOSE)
     lines = _invoke(monkeypatch, as_json=False).splitlines()
     table = lines[next(number for number, line in enumerate(lines) if line.startswith("wall clock: ")) :]
     assert [line.split("  ")[1].strip() for line in table[1:]] == [

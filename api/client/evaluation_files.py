@@ -4,7 +4,7 @@ A generated file is completed before anything is written. An existing file is us
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,12 +23,13 @@ from benchlock.artifacts.sources import parse_hub_repository
 from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.runner.host_platform import this_platform
 from benchlock.registry.artifact_names import Kind, parse_name
-from benchlock.registry.manifests import Dataset, File, Model, files_of
+from benchlock.registry.manifests import Dataset, File, Model, files_of, plain
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.scaffold.hub_model import scaffold_hub_model
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
+from benchlock.registry.scaffold.sample_index import read_names
 from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.yaml import read_yaml
@@ -130,7 +131,10 @@ class FileCollector:
                 manifest has problems.
         """
         folder = self._choose_folder(model, dataset)
-        sources = (self._find("model", model, folder), self._find("dataset", dataset, folder))
+        found, data = self._find("model", model, folder), self._find("dataset", dataset, folder)
+        if isinstance(found, PendingScaffold):
+            found = replace(found, picture_classes=_count_picture_classes(data))
+        sources = (found, data)
         generated = [source for source in sources if isinstance(source, PendingScaffold)]
         for source in generated:
             self.answers.show(f"{source.subject}: {source.path} (new)", source.scaffold.findings)
@@ -323,6 +327,29 @@ def _evaluate_draft(draft: Draft, kind: Subject, generated: tuple[GeneratedFile,
             next_step="give the model first, then the dataset",
         )
     return EvaluatedArtifact(manifest, f"^{manifest.version}", draft, generated)
+
+
+def _count_picture_classes(dataset: EvaluatedArtifact | PendingScaffold) -> int | None:
+    """Return the number of classes of an index of pictures; None if no local file names them."""
+    generated: Mapping[str, str] = {}
+    if isinstance(dataset, PendingScaffold):
+        document, path = read_yaml(dataset.scaffold.text, dataset.path.name).value, dataset.path
+        generated = dataset.scaffold.files
+    elif dataset.draft is not None:
+        document, path = plain(dataset.manifest), dataset.draft.path
+    else:
+        return None
+    if document.get("format") != "image-index" or "labels" not in document:
+        return None
+    files = {file["path"]: file.get("source") for file in document.get("files", ())}
+    source = files.get(document["labels"])
+    if not isinstance(source, str):
+        return None
+    place = path.parent / source.removeprefix("file:")
+    text = generated.get(source.removeprefix("./"))
+    if text is None and not place.is_file():
+        return None
+    return len(read_names(place) if text is None else text.splitlines())
 
 
 def _sources(artifact: EvaluatedArtifact) -> tuple[File, ...]:

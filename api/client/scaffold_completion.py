@@ -17,6 +17,7 @@ from benchlock.registry.scaffold.scaffold_answers import (
     CONFIRMED,
     add_file,
     contains_path,
+    find_value,
     is_confirmation,
     list_open,
     locate_todos,
@@ -29,6 +30,11 @@ Subject = Literal["model", "dataset", "request"]
 
 UNKNOWN_LICENSE: Final = "LicenseRef-unknown"
 _WITH_OFFSET: Final = ("class-scores", "class-index", "mask")
+_CLASSIFIER: Final = {
+    "task": "image-classification", "inputs[0].type": "image", "outputs[0].type": "class-scores",
+}  # fmt: skip
+"""The values of a model that classifies pictures. How a picture becomes its input is in none of them."""
+_PICTURE_AXES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,19 @@ class AnswerSource:
 
 @dataclass(frozen=True, slots=True)
 class PendingScaffold:
-    """A generated manifest or request whose open values need answers."""
+    """A generated manifest or request whose open values need answers.
+
+    Attributes:
+        subject: What it describes.
+        path: The path that it will be written to.
+        scaffold: Its text and its findings.
+        picture_classes: The number of classes of the pictures that a model is evaluated on; None if it is unknown.
+    """
 
     subject: Subject
     path: Path
     scaffold: ManifestScaffold
+    picture_classes: int | None = None
 
     def __post_init__(self) -> None:
         """Give the findings the paths of their keys, by which they are answered."""
@@ -100,7 +114,7 @@ class PendingScaffold:
         findings = list(list_open(self.scaffold.findings, own))
         paths = {finding.path for finding in findings}
         findings += [finding for finding in self._list_missing_offsets(own) if finding.path not in paths]
-        return [
+        values = [
             OpenValue(
                 self.subject,
                 finding,
@@ -110,6 +124,7 @@ class PendingScaffold:
             )
             for finding in findings
         ]
+        return list(map(self._offer_classifier, values)) if self._is_like_a_classifier(own) else values
 
     def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> BenchlockError | None:
         """Return the first problem of an answer; what other values lack is no problem of it."""
@@ -120,12 +135,46 @@ class PendingScaffold:
             problems = error.problems or (error,)
         return next((problem for problem in problems if _concerns(problem, finding.path)), None)
 
+    def _read(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the document with the answers so far."""
+        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
+        return document if isinstance(document, dict) else {}
+
+    def _is_like_a_classifier(self, own: Mapping[str, Any]) -> bool:
+        """Return whether a model has one input of pictures, and one output with a value for each class of them.
+
+        An answer that says otherwise decides.
+        """
+        if self.picture_classes is None:
+            return False
+        document = self._read(own)
+        inputs, outputs = (document.get(key) for key in ("inputs", "outputs"))
+        if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) == 1):
+            return False
+        input_shape, output_shape = (find_value(port[0], "shape") for port in (inputs, outputs))
+        return (
+            isinstance(input_shape, list)
+            and len(input_shape) == _PICTURE_AXES
+            and isinstance(output_shape, list)
+            and output_shape[1:] == [self.picture_classes]
+            and str(find_value(outputs[0], "dtype")).startswith("float")
+            and all(find_value(document, path) in (None, value) for path, value in _CLASSIFIER.items())
+        )
+
+    def _offer_classifier(self, value: OpenValue) -> OpenValue:
+        """Return a value with the default of a model that classifies pictures, if it has one, and the reason."""
+        default = _CLASSIFIER.get(value.finding.path)
+        if default is None or value.is_confirmation:
+            return value
+        count = self.picture_classes
+        what = f"the dataset has pictures of {count} classes, and the only output has {count} values for each sample"
+        return replace(value, default=default, finding=replace(value.finding, what=f"{value.finding.what}; but {what}"))
+
     def _list_missing_offsets(self, own: Mapping[str, Any]) -> list[Finding]:
         """List the label offsets that the types of the outputs need."""
         if self.subject != "model":
             return []
-        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
-        outputs = document.get("outputs")
+        outputs = self._read(own).get("outputs")
         return [
             Finding(
                 f"outputs[{index}].label_offset",

@@ -269,6 +269,40 @@ def test_folders_of_classes_become_a_dataset_with_the_files_that_it_refers_to(fo
         collector().collect(*words)
 
 
+@pytest.mark.parametrize(
+    ("classes", "given", "offered"),
+    [
+        (10, {}, {"task": "image-classification", "inputs[0].type": "image", "outputs[0].type": "class-scores"}),
+        (10, {"model.task": "image-classification"}, {"inputs[0].type": "image", "outputs[0].type": "class-scores"}),
+        (10, {"model.task": "tensor"}, {}),
+        (9, {}, {}),
+    ],
+)
+def test_a_model_with_an_output_for_each_class_of_pictures_is_offered_as_a_classifier(
+    folder: Path, classes: int, given: Mapping[str, Any], offered: Mapping[str, str]
+) -> None:
+    """Also for a dataset whose manifest exists; what prepares the pictures stays a question."""
+    for label in range(classes):
+        (folder / "photos" / str(label)).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(folder / "photos" / str(label) / "1.png")
+    words = (str(folder / "digits.onnx"), str(folder / "photos"))
+    for _ in range(2):
+        first_values = list[OpenValue]()
+
+        def ask(values: Sequence[OpenValue], first_values: list[OpenValue] = first_values) -> Mapping[str, Any]:
+            first_values += [] if first_values else values
+            return {value.path: ANSWERS.get(value.path, value.default) for value in values}
+
+        files = collector(given, ask).collect(*words)
+        defaults = {value.finding.path: value for value in first_values if value.path.startswith("model.")}
+        paths = ("task", "inputs[0].type", "outputs[0].type")
+        open_paths = [path for path in paths if f"model.{path}" not in given]
+        assert {path: defaults[path].default for path in open_paths if defaults[path].default is not UNSET} == offered
+        assert all(f"pictures of {classes} classes" in defaults[path].finding.what for path in offered)
+        assert defaults["inputs[0].steps"].default is UNSET
+        write(EvaluationFiles(files.model, files.dataset, files.request, files.request_path, files.dataset.generated))
+
+
 def empty_registry(folder: Path) -> tuple[FileStore, Catalogue]:
     registry = EmbeddedRegistry(open_registry(str(folder / "registry"), print))
     return registry.store, registry.catalogue

@@ -13,6 +13,7 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.registry.manifests.authored_manifests import examine
 from benchlock.registry.requests.evaluation_request import read_request
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
+from benchlock.registry.scaffold.sample_index import read_names
 from benchlock.registry.scaffold.scaffold_answers import (
     CONFIRMED,
     add_file,
@@ -67,6 +68,15 @@ class GeneratedFile:
 
     path: Path
     text: str
+
+    def require_same_text(self) -> None:
+        """Raise if the file exists with another text."""
+        if self.path.exists() and self.path.read_bytes() != self.text.encode():
+            raise InvalidInputError(
+                f"{self.path} exists with another content",
+                where=str(self.path),
+                next_step="choose another folder with --directory, or delete the file to generate it again",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +207,30 @@ class PendingScaffold:
             text = add_file(text, {**file, "source": os.path.relpath(file["source"], folder)})
         more = (GeneratedFile(folder / name, content) for name, content in self.scaffold.files.items())
         return GeneratedFile(self.path, text), *more
+
+
+def count_picture_classes(
+    document: Mapping[str, Any], folder: Path, generated: Mapping[str, str] | None = None
+) -> int | None:
+    """Return the number of classes of an index of pictures; None if no local file names them.
+
+    Args:
+        document: The manifest of the dataset.
+        folder: The folder of the manifest.
+        generated: The texts of the files that will be written there, by name.
+
+    Raises:
+        InvalidInputError: The labels file is too large, or is not UTF-8.
+    """
+    labels, files = document.get("labels"), document.get("files", ())
+    source = next((file.get("source") for file in files if file["path"] == labels), None)
+    if document.get("format") != "image-index" or not isinstance(source, str):
+        return None
+    text = (generated or {}).get(source.removeprefix("./"))
+    if text is not None:
+        return len(text.splitlines())
+    path = folder / source.removeprefix("file:")
+    return len(read_names(path)) if path.is_file() else None
 
 
 def _examine(subject: Subject, text: str) -> Sequence[BenchlockError]:

@@ -235,7 +235,15 @@ def find_files() -> Iterator[tuple[Path, bool]]:
 
 def user_file() -> Path:
     """Return the path of the user's configuration file, which need not exist."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "benchlock" / "config.toml"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / "benchlock" / "config.toml"
+
+
+def _home() -> Path:
+    """Return the user's home; the root folder, as in a container, for a user id without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def locate_registry() -> str:
@@ -247,7 +255,7 @@ def locate_registry() -> str:
     """
     value = read_setting("registry")
     if value is None:
-        return str(Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "benchlock")
+        return str(Path(os.environ.get("XDG_DATA_HOME") or _home() / ".local" / "share") / "benchlock")
     if value.project is not None:
         trusted = read_setting("trusted_registries")
         if trusted is None or not any(_contains(entry, value.text) for entry in trusted.texts):

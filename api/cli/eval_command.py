@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.output import say
+from benchlock.api.cli.output import say, say_question
 from benchlock.api.cli.publish_command import published_document
 from benchlock.api.cli.run_commands import report_run
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION
@@ -237,10 +237,11 @@ def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
 
 def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
     """Ask for one value; a rejected default is asked for by its path."""
-    _notify(f"\n{value.path}: {value.finding.what}")
+    click.echo(err=True)
+    say_question(f"{value.path}: {value.finding.what}")
     if value.is_confirmation and click.confirm("  Is that right?", default=True, err=True):
         return CONFIRMED
-    _notify(f"  {'write the right value' if value.is_confirmation else value.finding.done}")
+    say_question(f"  {'write the right value' if value.is_confirmation else value.finding.done}")
     default = None if value.default in (UNSET, CONFIRMED) else value.default
     return click.prompt(f"  {value.path}", default=default, value_proc=_parser(value), err=True)
 

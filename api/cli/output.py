@@ -196,6 +196,11 @@ def _write_message(message: str) -> None:
         sys.stderr.write(f"{painted}{rest}\n")
 
 
+def say_question(text: str) -> None:
+    """Print what a question is about on standard error, also with --quiet."""
+    _write_message(text)
+
+
 def say_lines(text: str) -> None:
     """Print several lines that benchlock composed, on standard error, unless --quiet."""
     if settings.verbosity > QUIET:

@@ -4,7 +4,7 @@ A generated file is completed before anything is written. An existing file is us
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,22 +12,30 @@ from msgspec import UNSET
 
 from benchlock.api.client.draft_publication import MANIFEST
 from benchlock.api.client.draft_publication import read_draft as read_manifest
-from benchlock.api.client.scaffold_completion import AnswerSource, GeneratedFile, PendingScaffold, Subject, answers_of
+from benchlock.api.client.scaffold_completion import (
+    AnswerSource,
+    GeneratedFile,
+    PendingScaffold,
+    Subject,
+    answers_of,
+    count_picture_classes,
+)
 from benchlock.api.client.user_files import read_text
 from benchlock.api.local.local_registry import source_access
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.sources import parse_hub_repository
 from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.runner.host_platform import this_platform
 from benchlock.registry.artifact_names import Kind, parse_name
-from benchlock.registry.manifests import Dataset, File, Model, files_of
+from benchlock.registry.manifests import Dataset, File, Model, files_of, plain
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.scaffold.hub_model import scaffold_hub_model
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
+from benchlock.registry.scaffold.model_scaffold import detect_format
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
 from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
 from benchlock.registry.text.collected_problems import Problems
@@ -46,6 +54,7 @@ class EvaluatedArtifact:
     Attributes:
         manifest: The manifest.
         constraint: The constraint on its version, for the request.
+        is_constrained: Whether the user gave the constraint.
         draft: The draft to publish; None if the artifact is published.
         generated: The manifest to write and the files that it refers to; none if the manifest exists.
     """
@@ -54,6 +63,7 @@ class EvaluatedArtifact:
     constraint: str
     draft: Draft | None = None
     generated: tuple[GeneratedFile, ...] = ()
+    is_constrained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,10 @@ class FileCollector:
                 manifest has problems.
         """
         folder = self._choose_folder(model, dataset)
-        sources = (self._find("model", model, folder), self._find("dataset", dataset, folder))
+        found, data = self._find("model", model, folder), self._find("dataset", dataset, folder)
+        if isinstance(found, PendingScaffold):
+            found = replace(found, picture_classes=_count_classes(data))
+        sources = (found, data)
         generated = [source for source in sources if isinstance(source, PendingScaffold)]
         for source in generated:
             self.answers.show(f"{source.subject}: {source.path} (new)", source.scaffold.findings)
@@ -147,6 +160,9 @@ class FileCollector:
 
     def _choose_folder(self, model: str, dataset: str) -> Path:
         """Choose the folder for generated files, which must not become a part of the dataset."""
+        if not (model and dataset):
+            step = "give a published name, a manifest, or a file or folder"
+            raise InvalidInputError(f"the {'dataset' if model else 'model'} is an empty text", next_step=step)
         paths = [Path(text).absolute() for text in (model, dataset) if Path(text).exists()]
         manifests = [path for path in paths if (path / MANIFEST).is_file()]
         folder = self.directory or next((path if path in manifests else path.parent for path in paths), Path())
@@ -193,7 +209,7 @@ class FileCollector:
         """Return the artifact of a generated manifest."""
         generated = source.complete(answers, self.answers.files if source.subject == "model" else ())
         for file in generated[1:]:
-            _refuse_other_text(file)
+            file.require_same_text()
         manifest = generated[0]
         draft = read_draft(manifest.text, f"{manifest.path}, not written", manifest.path, source_access())
         return _evaluate_draft(draft, source.subject, generated)
@@ -213,6 +229,9 @@ class FileCollector:
             artifact = self._read_existing(kind, target)
             _require_source(artifact, source, target)
             return artifact
+        if kind == "model" and "model.format" not in self.answers.values and detect_format(source) is None:
+            step = "give the model first, then the dataset; give model.format for a file with another ending"
+            raise InvalidInputError(f"{text} is not a model in a known format", where=text, next_step=step)
         return PendingScaffold(kind, target, scaffold_manifest(kind, source, target.parent))
 
     def _find_on_hub(
@@ -240,10 +259,15 @@ class FileCollector:
             raise InvalidInputError(f"{text} not found", where=text, next_step=step) from error
         self._refuse_answers(kind, f"{kind}/{name} is published, and a published version never changes")
         catalogue = self.open_registry().catalogue
-        entry = catalogue.newest(kind, parsed, Constraint.parse(constraint) if at else ANY)
+        try:
+            entry = catalogue.newest(kind, parsed, Constraint.parse(constraint) if at else ANY)
+        except UnknownNameError as error:
+            what = f"{error.what}, and no file or folder has this name"
+            raise UnknownNameError(what, where=error.where, next_step=error.next_step) from error
         manifest = catalogue.manifest(entry.reference)
         assert isinstance(manifest, Model | Dataset)
-        return EvaluatedArtifact(manifest, constraint if at else f"^{entry.reference.version}")
+        stated = constraint if at else f"^{entry.reference.version}"
+        return EvaluatedArtifact(manifest, stated, is_constrained=bool(at))
 
     def _refuse_answers(self, subject: Subject | Kind, what: str) -> None:
         given = [path for path in self.answers.values if path.startswith(f"{subject}.")]
@@ -278,12 +302,15 @@ class FileCollector:
         name = given if isinstance(given, str) else str(read_yaml(scaffold.text, "request").value["name"])
         path = folder / f"{name.replace('/', '-')}.yaml"
         files = [*model.generated, *dataset.generated]
+        if path in [file.path for file in files]:
+            step = "choose another name with --set request.name=NAME"
+            raise InvalidInputError(f"{path.name} would be both a manifest and the request", next_step=step)
         if path.exists():
             text = read_text(path, next_step="give a request file")
             request = read_request(text, str(path))
             self.answers.show(f"request: {path} (exists, used as it is)", ())
             self._require_agreement("request", path, text)
-            _require_names(request, model.manifest, dataset.manifest, path)
+            _require_names(request, model, dataset, path)
         else:
             pending = PendingScaffold("request", path, scaffold)
             self.answers.show(f"request: {path} (new)", scaffold.findings)
@@ -325,6 +352,14 @@ def _evaluate_draft(draft: Draft, kind: Subject, generated: tuple[GeneratedFile,
     return EvaluatedArtifact(manifest, f"^{manifest.version}", draft, generated)
 
 
+def _count_classes(dataset: EvaluatedArtifact | PendingScaffold) -> int | None:
+    """Return the number of classes of a dataset of pictures; None if no local file names them."""
+    if isinstance(dataset, PendingScaffold):
+        document = read_yaml(dataset.scaffold.text, dataset.path.name).value
+        return count_picture_classes(document, dataset.path.parent, dataset.scaffold.files)
+    return None if dataset.draft is None else count_picture_classes(plain(dataset.manifest), dataset.draft.path.parent)
+
+
 def _sources(artifact: EvaluatedArtifact) -> tuple[File, ...]:
     return tuple(file for file in files_of(artifact.manifest) if file.source is not UNSET)
 
@@ -349,22 +384,15 @@ def _other_source_error(source: str, target: Path) -> InvalidInputError:
     )
 
 
-def _refuse_other_text(file: GeneratedFile) -> None:
-    """Raise if a file that a manifest refers to exists with another text."""
-    if file.path.exists() and file.path.read_bytes() != file.text.encode():
-        raise InvalidInputError(
-            f"{file.path} exists with another content",
-            where=str(file.path),
-            next_step="choose another folder with --directory, or delete the file to generate it again",
-        )
-
-
-def _require_names(request: Request, model: Model, dataset: Dataset, path: Path) -> None:
-    """Raise unless an existing request names the model and the dataset."""
-    named = (request.content.model.name, request.content.dataset.name)
-    if named != (model.name, dataset.name):
-        raise InvalidInputError(
-            f"{path.name} requests {named[0]} on {named[1]}, not {model.name} on {dataset.name}",
-            where=str(path),
-            next_step="choose another name with --set request.name=NAME, or delete the file to generate it again",
-        )
+def _require_names(request: Request, model: EvaluatedArtifact, dataset: EvaluatedArtifact, path: Path) -> None:
+    """Raise unless an existing request names the model and the dataset, with the constraints that the user gave."""
+    content = request.content
+    named, wanted = (content.model.name, content.dataset.name), (model.manifest.name, dataset.manifest.name)
+    step = "choose another name with --set request.name=NAME, or delete the file to generate it again"
+    if named != wanted:
+        what = f"{path.name} requests {named[0]} on {named[1]}, not {wanted[0]} on {wanted[1]}"
+        raise InvalidInputError(what, where=str(path), next_step=step)
+    for artifact, present in ((model, content.model.version), (dataset, content.dataset.version)):
+        if artifact.is_constrained and present != artifact.constraint:
+            what = f"{path.name} requests {artifact.manifest.name}@{present}, not @{artifact.constraint}"
+            raise InvalidInputError(what, where=str(path), next_step=step)

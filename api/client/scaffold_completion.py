@@ -13,10 +13,12 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.registry.manifests.authored_manifests import examine
 from benchlock.registry.requests.evaluation_request import read_request
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
+from benchlock.registry.scaffold.sample_index import read_names
 from benchlock.registry.scaffold.scaffold_answers import (
     CONFIRMED,
     add_file,
     contains_path,
+    find_value,
     is_confirmation,
     list_open,
     locate_todos,
@@ -29,6 +31,11 @@ Subject = Literal["model", "dataset", "request"]
 
 UNKNOWN_LICENSE: Final = "LicenseRef-unknown"
 _WITH_OFFSET: Final = ("class-scores", "class-index", "mask")
+_CLASSIFIER: Final = {
+    "task": "image-classification", "inputs[0].type": "image", "outputs[0].type": "class-scores",
+}  # fmt: skip
+"""The values of a model that classifies pictures. How a picture becomes its input is in none of them."""
+_PICTURE_AXES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,15 @@ class GeneratedFile:
     path: Path
     text: str
 
+    def require_same_text(self) -> None:
+        """Raise if the file exists with another text."""
+        if self.path.exists() and self.path.read_bytes() != self.text.encode():
+            raise InvalidInputError(
+                f"{self.path} exists with another content",
+                where=str(self.path),
+                next_step="choose another folder with --directory, or delete the file to generate it again",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerSource:
@@ -82,11 +98,19 @@ class AnswerSource:
 
 @dataclass(frozen=True, slots=True)
 class PendingScaffold:
-    """A generated manifest or request whose open values need answers."""
+    """A generated manifest or request whose open values need answers.
+
+    Attributes:
+        subject: What it describes.
+        path: The path that it will be written to.
+        scaffold: Its text and its findings.
+        picture_classes: The number of classes of the pictures that a model is evaluated on; None if it is unknown.
+    """
 
     subject: Subject
     path: Path
     scaffold: ManifestScaffold
+    picture_classes: int | None = None
 
     def __post_init__(self) -> None:
         """Give the findings the paths of their keys, by which they are answered."""
@@ -100,7 +124,7 @@ class PendingScaffold:
         findings = list(list_open(self.scaffold.findings, own))
         paths = {finding.path for finding in findings}
         findings += [finding for finding in self._list_missing_offsets(own) if finding.path not in paths]
-        return [
+        values = [
             OpenValue(
                 self.subject,
                 finding,
@@ -110,6 +134,7 @@ class PendingScaffold:
             )
             for finding in findings
         ]
+        return list(map(self._offer_classifier, values)) if self._is_like_a_classifier(own) else values
 
     def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> BenchlockError | None:
         """Return the first problem of an answer; what other values lack is no problem of it."""
@@ -120,12 +145,46 @@ class PendingScaffold:
             problems = error.problems or (error,)
         return next((problem for problem in problems if _concerns(problem, finding.path)), None)
 
+    def _read(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the document with the answers so far."""
+        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
+        return document if isinstance(document, dict) else {}
+
+    def _is_like_a_classifier(self, own: Mapping[str, Any]) -> bool:
+        """Return whether a model has one input of pictures, and one output with a value for each class of them.
+
+        An answer that says otherwise decides.
+        """
+        if self.picture_classes is None:
+            return False
+        document = self._read(own)
+        inputs, outputs = (document.get(key) for key in ("inputs", "outputs"))
+        if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) == 1):
+            return False
+        input_shape, output_shape = (find_value(port[0], "shape") for port in (inputs, outputs))
+        return (
+            isinstance(input_shape, list)
+            and len(input_shape) == _PICTURE_AXES
+            and isinstance(output_shape, list)
+            and output_shape[1:] == [self.picture_classes]
+            and str(find_value(outputs[0], "dtype")).startswith("float")
+            and all(find_value(document, path) in (None, value) for path, value in _CLASSIFIER.items())
+        )
+
+    def _offer_classifier(self, value: OpenValue) -> OpenValue:
+        """Return a value with the default of a model that classifies pictures, if it has one, and the reason."""
+        default = _CLASSIFIER.get(value.finding.path)
+        if default is None or value.is_confirmation:
+            return value
+        count = self.picture_classes
+        what = f"the dataset has pictures of {count} classes, and the only output has {count} values for each sample"
+        return replace(value, default=default, finding=replace(value.finding, what=f"{value.finding.what}; but {what}"))
+
     def _list_missing_offsets(self, own: Mapping[str, Any]) -> list[Finding]:
         """List the label offsets that the types of the outputs need."""
         if self.subject != "model":
             return []
-        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
-        outputs = document.get("outputs")
+        outputs = self._read(own).get("outputs")
         return [
             Finding(
                 f"outputs[{index}].label_offset",
@@ -148,6 +207,30 @@ class PendingScaffold:
             text = add_file(text, {**file, "source": os.path.relpath(file["source"], folder)})
         more = (GeneratedFile(folder / name, content) for name, content in self.scaffold.files.items())
         return GeneratedFile(self.path, text), *more
+
+
+def count_picture_classes(
+    document: Mapping[str, Any], folder: Path, generated: Mapping[str, str] | None = None
+) -> int | None:
+    """Return the number of classes of an index of pictures; None if no local file names them.
+
+    Args:
+        document: The manifest of the dataset.
+        folder: The folder of the manifest.
+        generated: The texts of the files that will be written there, by name.
+
+    Raises:
+        InvalidInputError: The labels file is too large, or is not UTF-8.
+    """
+    labels, files = document.get("labels"), document.get("files", ())
+    source = next((file.get("source") for file in files if file["path"] == labels), None)
+    if document.get("format") != "image-index" or not isinstance(source, str):
+        return None
+    text = (generated or {}).get(source.removeprefix("./"))
+    if text is not None:
+        return len(text.splitlines())
+    path = folder / source.removeprefix("file:")
+    return len(read_names(path)) if path.is_file() else None
 
 
 def _examine(subject: Subject, text: str) -> Sequence[BenchlockError]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ID_PREFIX: Final = "sha256:"
 LOCK_ID_LINE: Final = re.compile(rf'^id = "{ID_PREFIX}[0-9a-f]{{64}}"$', re.MULTILINE)
 """The line of a lockfile with its id."""
+_LARGEST: Final = 64 << 20
+"""Maximum bytes of a text; manifests, requests and locks have smaller limits of their own."""
 _LOCK_DIGITS: Final = re.compile(rf"[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 
 
@@ -28,10 +30,15 @@ def read_text(path: Path, *, next_step: str, recode: str = "save it as UTF-8") -
         recode: The next step of the error if it is not UTF-8.
 
     Raises:
-        InvalidInputError: It cannot be read, or is not UTF-8.
+        InvalidInputError: It cannot be read, is too large, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            what = f"{path} has more than {_LARGEST >> 20} MiB"
+            raise InvalidInputError(what, where=str(path), next_step=next_step)
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"{path} is not UTF-8: {error.reason} at byte {error.start}",

@@ -97,7 +97,7 @@ def labels_lines(source: ScaffoldSource, folder: Path, labels: list[str], *, tre
     """
     names = sorted({label for label in labels if label and not (label.isascii() and label.isdigit())})
     labels_file = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
-    if labels_file is not None and set(names) <= set(_read_names(labels_file)):
+    if labels_file is not None and set(names) <= set(read_names(labels_file)):
         path, notes = f"{folder.name}/{labels_file.name}" if tree else labels_file.name, source.notes
         lines = entry_lines("labels", path)
         if names:
@@ -185,11 +185,15 @@ def _class_lines(source: ScaffoldSource, form: str, rows: Mapping[str, Sequence[
 def _find_labels_file(folder: Path, names: Sequence[str]) -> Path | None:
     """Return the first labels file in a folder, if it has all names."""
     path = next((folder / name for name in _LABEL_FILES if (folder / name).is_file()), None)
-    return path if path is not None and set(names) <= set(_read_names(path)) else None
+    return path if path is not None and set(names) <= set(read_names(path)) else None
 
 
-def _read_names(path: Path) -> list[str]:
-    """Return the lines of a labels file without surrounding spaces."""
+def read_names(path: Path) -> list[str]:
+    """Return the lines of a labels file without surrounding spaces.
+
+    Raises:
+        InvalidInputError: The file is too large, or is not UTF-8.
+    """
     with open_regular(path) as stream:
         try:
             return [line.strip() for line in read_whole(stream, BUDGET.document).decode("utf-8").splitlines()]

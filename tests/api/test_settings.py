@@ -8,7 +8,14 @@ import pytest
 from benchlock.api.cli.main import run
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.local_registry import source_access
-from benchlock.api.settings import KEYS, MAX_FILE_BYTES, find_misspelt_variables, locate_registry, read_setting
+from benchlock.api.settings import (
+    KEYS,
+    MAX_FILE_BYTES,
+    find_misspelt_variables,
+    locate_registry,
+    read_setting,
+    user_file,
+)
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 
 
@@ -213,3 +220,13 @@ def test_a_misspelt_variable_gets_a_suggestion(
     assert first == "warning: unknown environment variable BENCHLOCK_TOKENFILE; did you mean BENCHLOCK_TOKEN_FILE?"
     kubernetes = ("BENCHLOCK_SERVICE_HOST", "BENCHLOCK_PORT", "BENCHLOCK_PORT_8080_TCP_ADDR", "BENCHLOCK_STORE")
     assert list(find_misspelt_variables(kubernetes)) == []
+
+
+def test_a_user_without_a_home_has_no_settings_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in a container with another user id, where neither HOME nor the list of users has a folder."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "BENCHLOCK_REGISTRY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    assert user_file() == Path("/.config/benchlock/config.toml")
+    assert locate_registry() == "/.local/share/benchlock"

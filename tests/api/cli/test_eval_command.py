@@ -73,6 +73,7 @@ def test_yes_accepts_defaults_and_nothing_else(commands: Commands, words: tuple[
         ("--set=task=regression", "unknown path"),
         ("--set=model.inputs=[1", "not YAML"),
         ("--answers=none.yaml", "cannot read"),
+        ("--answers=/dev/zero", "has more than 64 MiB"),
         ("--labels=none.txt", "none.txt not found"),
         ("--code=none.py:network", "none.py not found"),
         ("--isolation=none", "isolation"),
@@ -125,9 +126,12 @@ def test_on_a_terminal_each_value_is_asked_for_until_it_is_right(
 ) -> None:
     environment = clean_environment(BENCHLOCK_REGISTRY=str(commands.registry), NO_COLOR="1")
     code, text = converse([str(BENCHLOCK), *map(str, words)], environment)
+    _, quiet_text = converse([str(BENCHLOCK), *map(str, words), "--quiet"], environment)
     assert code == 130
     assert "Error: 'guessing' is not one of" in text
     assert "name: the name of digits.onnx; written as digits" in text
+    assert "name: the name of digits.onnx" not in quiet_text
+    assert "model.task: no file states the task of the model" in quiet_text
     assert re.search(r"limits: the default limits; .*; written as \{time: 1h", text)
     assert sorted(path.name for path in words[1].parent.iterdir()) == ["data", "digits.onnx"]
 

@@ -189,6 +189,12 @@ def test_a_published_name_needs_no_file(folder: Path) -> None:
     assert [published.request.document[kind]["version"] for kind in ("model", "dataset")] == ["^1.0.0", ">=1 <2"]
     with pytest.raises(UnknownNameError):
         FileCollector(lambda: registry, source, folder).collect("digits-onnx@^2", "digits")
+    write(published)
+    assert FileCollector(lambda: registry, source, folder).collect("digits-onnx", "digits").generated == ()
+    with pytest.raises(InvalidInputError, match=r"requests digits@>=1 <2, not @\^1"):
+        FileCollector(lambda: registry, source, folder).collect("digits-onnx", "digits@^1")
+    with pytest.raises(UnknownNameError, match="unknown model 'nothing', and no file or folder has this name"):
+        FileCollector(lambda: registry, source, folder).collect("nothing", "digits")
     refusing = AnswerSource(accept, lambda *_: None, {"model.task": "regression"})
     with pytest.raises(InvalidInputError, match="never changes"):
         FileCollector(lambda: registry, refusing, folder).collect("digits-onnx", "digits")
@@ -200,6 +206,9 @@ def test_what_cannot_be_evaluated_is_refused_with_the_next_step(folder: Path) ->
     write(collector().collect(model, data))
     for words, message in {
         ("no such file", data): "no such file not found",
+        ("", data): "the model is an empty text",
+        (model, ""): "the dataset is an empty text",
+        (str(folder / "data"), model): "is not a model in a known format",
         (str(DIGITS / "dataset.yaml"), data): "is the manifest of a dataset, not of a model",
         (str(folder / "data" / "digits.onnx"), str(folder / "data")): "would become a part of the dataset",
     }.items():
@@ -217,6 +226,12 @@ def test_an_existing_request_of_other_artifacts_is_refused(folder: Path) -> None
     request.write_text(request.read_text().replace("name: test-images", "name: others"))
     with pytest.raises(InvalidInputError, match="requests digits on others, not digits on test-images"):
         collector().collect(*words)
+
+
+def test_a_request_does_not_replace_a_manifest_of_the_same_evaluation(folder: Path) -> None:
+    words = (str(folder / "digits.onnx"), str(folder / "data" / "test-images.idx"))
+    with pytest.raises(InvalidInputError, match="would be both a manifest and the request"):
+        collector(ANSWERS | {"request.name": "digits.onnx.model"}).collect(*words)
 
 
 def test_a_request_is_generated_for_names_and_manifests_alone(folder: Path) -> None:
@@ -267,6 +282,40 @@ def test_folders_of_classes_become_a_dataset_with_the_files_that_it_refers_to(fo
     labels.write_text("others\n")
     with pytest.raises(InvalidInputError, match="exists with another content"):
         collector().collect(*words)
+
+
+@pytest.mark.parametrize(
+    ("classes", "given", "offered"),
+    [
+        (10, {}, {"task": "image-classification", "inputs[0].type": "image", "outputs[0].type": "class-scores"}),
+        (10, {"model.task": "image-classification"}, {"inputs[0].type": "image", "outputs[0].type": "class-scores"}),
+        (10, {"model.task": "tensor"}, {}),
+        (9, {}, {}),
+    ],
+)
+def test_a_model_with_an_output_for_each_class_of_pictures_is_offered_as_a_classifier(
+    folder: Path, classes: int, given: Mapping[str, Any], offered: Mapping[str, str]
+) -> None:
+    """Also for a dataset whose manifest exists; what prepares the pictures stays a question."""
+    for label in range(classes):
+        (folder / "photos" / str(label)).mkdir(parents=True)
+        Image.new("L", (8, 8)).save(folder / "photos" / str(label) / "1.png")
+    words = (str(folder / "digits.onnx"), str(folder / "photos"))
+    for _ in range(2):
+        first_values = list[OpenValue]()
+
+        def ask(values: Sequence[OpenValue], first_values: list[OpenValue] = first_values) -> Mapping[str, Any]:
+            first_values += [] if first_values else values
+            return {value.path: ANSWERS.get(value.path, value.default) for value in values}
+
+        files = collector(given, ask).collect(*words)
+        defaults = {value.finding.path: value for value in first_values if value.path.startswith("model.")}
+        paths = ("task", "inputs[0].type", "outputs[0].type")
+        open_paths = [path for path in paths if f"model.{path}" not in given]
+        assert {path: defaults[path].default for path in open_paths if defaults[path].default is not UNSET} == offered
+        assert all(f"pictures of {classes} classes" in defaults[path].finding.what for path in offered)
+        assert defaults["inputs[0].steps"].default is UNSET
+        write(EvaluationFiles(files.model, files.dataset, files.request, files.request_path, files.dataset.generated))
 
 
 def empty_registry(folder: Path) -> tuple[FileStore, Catalogue]:

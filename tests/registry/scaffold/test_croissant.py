@@ -211,6 +211,18 @@ def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
         written(tmp_path, document)
 
 
+def test_two_files_of_one_split_are_refused(tmp_path: Path) -> None:
+    nodes: list[Document] = []
+    sets: list[Document] = []
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n')
+        nodes.append({"@type": "cr:FileObject", "@id": name, "contentUrl": f"{name}.jsonl"})
+        field = {"@id": f"{name}/x", "source": {"fileObject": {"@id": name}, "extract": {"jsonPath": "x"}}}
+        sets.append({"@id": name, "field": [field]})
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl and b\.jsonl are both of the split all"):
+        written(tmp_path, metadata(distribution=nodes, recordSet=sets))
+
+
 @pytest.mark.parametrize("content", ["[", "[]", "[" * 100_000, '{"conformsTo": 1}'])
 def test_other_json_is_read_as_annotations(content: str, tmp_path: Path) -> None:
     (tmp_path / "croissant.json").write_text(content)

@@ -5,6 +5,7 @@ Parquet, JSON Lines and CSV files that are beside the metadata or at an HTTPS ad
 refused with the next step.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -93,7 +94,7 @@ def croissant_lines(source: ScaffoldSource) -> Lines:
         raise _make_error(source, what, "write metadata of one format, and of one file if it is CSV")
     if forms == {"csv"}:
         return lines + _index(tables[0], source)
-    remote = {source.path.parent / table.name: _locate(table, source) for table in tables}
+    remote = {Path(os.path.normpath(source.path.parent / table.name)): _locate(table, source) for table in tables}
     listed = replace(source, remote=remote)
     splits, files, names = Lines(), Lines(), dict[str, str]()
     for table in tables:

@@ -97,6 +97,9 @@ def test_a_file_at_an_address_keeps_its_address_and_digest(tmp_path: Path) -> No
         {"path": "val.parquet", "source": "https://example.org/a/val.parquet?x=1", "sha256": "0" * 64}
     ]
     assert [finding.path for finding in scaffold.findings if finding.todo] == ["splits.samples"]
+    (tmp_path / "inner").mkdir()
+    indirect = tmp_path / "inner" / ".." / "croissant.json"
+    assert "https://example.org/a/val.parquet?x=1" in scaffold_manifest("dataset", indirect, tmp_path).text
 
 
 def test_json_lines_are_read_by_their_keys(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
 set -ufo pipefail
 
 report=$(mktemp -d "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/benchlock-gate.XXXXXX")/report.md
-words=(--baseline "${GATE_BASELINE:?}" --candidate "${GATE_CANDIDATE:?}" --markdown "$report")
+words=(--baseline "${GATE_BASELINE:-}" --candidate "${GATE_CANDIDATE:-}" --markdown "$report")
 for margin in ${GATE_MARGINS:-}; do words+=(--margin "$margin"); done
 [ -z "${GATE_ROUNDS:-}" ] || words+=(--rounds "$GATE_ROUNDS")
 [ -z "${GATE_ISOLATION:-}" ] || words+=(--isolation "$GATE_ISOLATION")

@@ -345,12 +345,26 @@ def _compare_arms(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, i
     calm = drop_disturbed_rounds(arms) if interleaved else arms
     further = [number for number, arm in enumerate(arms) if number and not arm.control]
     tests = _test_pairs(first, [arms[number] for number in further], pair)
-    control = next((arm for arm in calm if arm.control), None)
+
+    def find(chosen: Sequence[Arm], number: int, paired: PairedTests) -> tuple[Finding, ...]:
+        control = next((arm for arm in chosen if arm.control), None)
+        return tuple(_findings(chosen[0], chosen[number], control, margins, paired, by_turns=interleaved))
+
     findings = tuple(
-        (arms[number], tuple(_findings(calm[0], calm[number], control, margins, paired, by_turns=interleaved)))
+        (arms[number], _join_findings(find(calm, number, paired), find(arms, number, paired)))
         for number, paired in zip(further, tests, strict=True)
     )
     return Comparison(tuple(arms), interleaved, tuple(reasons), findings)
+
+
+def _join_findings(times: Sequence[Finding], quality: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return the findings on times in undisturbed rounds, and those on quality in all rounds.
+
+    Other work on the host affects no quality, and in few rounds a quality that varies could seem exact.
+    """
+    by_metric = {finding.metric: finding for finding in quality}
+    joined = (by_metric.get(found.metric) if is_quality(found.metric) else found for found in times)
+    return tuple(found for found in joined if found is not None)
 
 
 def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[PairedTests]:

@@ -165,10 +165,16 @@ def judge_gate(comparison: Comparison, margins: Margins) -> GateResult:
     ((_, findings),) = comparison.findings
     gated = [finding for finding in findings if finding.metric.partition("@")[0] in margins]
     baseline, candidate, *_ = drop_disturbed_rounds(comparison.arms)
-    exact = {finding.metric for finding in gated if _is_exact(finding.metric, baseline, candidate)}
+    in_all_rounds = (comparison.arms[0], comparison.arms[1])
+    exact = {finding.metric for finding in gated if _is_exact(finding.metric, *in_all_rounds)}
     tests = len(gated) - len(exact)
     metrics = [
-        _judge_metric(finding, (baseline, candidate), divide_level(tests), exact=finding.metric in exact)
+        _judge_metric(
+            finding,
+            in_all_rounds if is_quality(finding.metric) else (baseline, candidate),
+            divide_level(tests),
+            exact=finding.metric in exact,
+        )
         for finding in gated
     ]
     measured = {metric.metric.partition("@")[0] for metric in metrics}

@@ -5,6 +5,7 @@ Parquet, JSON Lines and CSV files that are beside the metadata or at an HTTPS ad
 refused with the next step.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -93,13 +94,18 @@ def croissant_lines(source: ScaffoldSource) -> Lines:
         raise _make_error(source, what, "write metadata of one format, and of one file if it is CSV")
     if forms == {"csv"}:
         return lines + _index(tables[0], source)
-    remote = {source.path.parent / table.name: _locate(table, source) for table in tables}
+    remote = {Path(os.path.normpath(source.path.parent / table.name)): _locate(table, source) for table in tables}
     listed = replace(source, remote=remote)
-    splits, files = Lines(), Lines()
+    splits, files, names = Lines(), Lines(), dict[str, str]()
     for table in tables:
         described = _describe(table, source)
         entry = split_lines(table.name, described, table.fields, source.notes)
-        splits += block_lines(split_name(Path(table.name), source.notes), entry)
+        name = split_name(Path(table.name), source.notes)
+        if name in names:
+            what = f"{printable(names[name])} and {printable(table.name)} are both of the split {name}"
+            raise _make_error(source, what, "merge them, or put the name of its split into the name of each file")
+        names[name] = table.name
+        splits += block_lines(name, entry)
         files += listed.file(source.path.parent / table.name)
     return [*lines, *entry_lines("format", forms.pop()), *block_lines("splits", splits), *block_lines("files", files)]
 

@@ -20,8 +20,9 @@ _SQUARE = ("ViT", "DeiT", "Beit", "Segformer", "Siglip")
 """Processors for which a size that is one number is that of both sides."""
 _SHORTER = ("CLIP", "Bit", "MobileNetV1", "MobileNetV2")
 """Processors for which it is that of the shorter side."""
-_CROPPED = ("DeiT", *_SHORTER)
-"""Processors that may crop the center."""
+_CROPPED = ("DeiT", "Beit", *_SHORTER)
+"""Processors that crop the center unless ``do_center_crop`` is false; the others ignore it in some releases."""
+_FLOATS = ("float16", "float32", "float64")
 _CONVNEXT = "ConvNext"
 _WARPED = 384
 """The size from which a ConvNext processor resizes both sides, and crops nothing."""
@@ -76,7 +77,8 @@ def image_steps(settings: Mapping[str, Any], port: ImagePort, notes: ImportNotes
     if "rescale_factor" not in settings and settings.get("do_rescale", True):
         notes.tell(path, "steps", f"{PROCESSOR} has no rescale_factor, which is 1/255 by default", "written as scale")
     if name.endswith("Fast"):
-        what = f"{name} resizes by torchvision, whose pixels may differ from Pillow's by one level"
+        what = f"{name} resizes by torchvision, whose pixels may differ from Pillow's by one level, and whose center "
+        what += "crop by one row or column"
         lines.insert(0, notes.todo(path, "resize", "confirm", what, "check, then delete this line"))
     return block_lines("steps", lines)
 
@@ -108,14 +110,17 @@ def _color_step(settings: Mapping[str, Any], port: ImagePort, notes: ImportNotes
 
 def _sizes(settings: Mapping[str, Any], family: str) -> list[dict[str, Any]]:
     """Return the steps that change the size."""
+    is_cropped = _flag(settings, "do_center_crop", default=False)
+    if is_cropped and family not in _CROPPED:
+        raise _UnknownSettingError("do_center_crop is true, which releases of its processor apply or ignore")
     if family == _CONVNEXT:
         return _convnext_sizes(settings)
     steps = list[dict[str, Any]]()
     if _flag(settings, "do_resize", default=True):
         steps.append(_resize(settings, _parse_size(settings, "size", is_square=family in _SQUARE)))
-    if family in _CROPPED and "do_center_crop" not in settings:
+    if family in _CROPPED and settings.get("do_center_crop") is None:
         raise _UnknownSettingError("it does not state do_center_crop")
-    if _flag(settings, "do_center_crop", default=False):
+    if is_cropped:
         size = _parse_size(settings, "crop_size", is_square=True)
         if "size" not in size:
             raise _UnknownSettingError(f"the crop_size {format_original(settings.get('crop_size'))}")
@@ -174,6 +179,8 @@ def _values(settings: Mapping[str, Any], port: ImagePort) -> list[dict[str, Any]
         steps.append({"normalize": {"mean": mean, "std": std}})
     if port.dtype is None or port.layout is None:
         raise _UnknownSettingError("the dtype or the layout of the input is unknown")
+    if port.dtype not in _FLOATS and (steps or port.dtype != "uint8"):
+        raise _UnknownSettingError(f"the input is {port.dtype}, so its pixels are quantized")
     if port.dtype != ("float32" if steps else "uint8"):
         steps.append({"cast": {"dtype": port.dtype}})
     return [*steps, *([{"transpose": {"layout": "NCHW"}}] if port.layout == "NCHW" else [])]

@@ -13,7 +13,7 @@ from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.formats.parquet import read_footer
 from benchlock.registry.inspection.formats.tensor_files import read_arrays
-from benchlock.registry.inspection.formats.untrusted_files import BUDGET, OverBudgetError, read_lines
+from benchlock.registry.inspection.formats.untrusted_files import BUDGET, Meter, OverBudgetError, read_lines
 from benchlock.registry.scaffold.source_files import ScaffoldSource, require_samples
 from benchlock.registry.text.collected_problems import ImportNotes, format_original, printable
 from benchlock.registry.text.yaml import Lines, block_lines, entry_lines, format_flow
@@ -36,7 +36,8 @@ def open_unpacked(path: Path) -> Iterator[BinaryIO]:
         packed = stream.read(2) == b"\x1f\x8b"
         stream.seek(0)
         try:
-            yield cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+            unpacked = cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+            yield cast("BinaryIO", Meter(unpacked, most=BUDGET.unpacked)) if packed else stream
         except (OSError, EOFError) as error:
             raise InvalidInputError(f"{path.name} cannot be unpacked: {error}", where=str(path)) from error
 

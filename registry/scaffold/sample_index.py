@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -138,7 +138,8 @@ def class_folder_lines(source: ScaffoldSource, form: str, samples: Sequence[str]
     if any(len(part) < first + 2 for part in parts):
         return "not every file is in the folder of a class" if tops else "no folders that may be classes"
     classes = sorted({part[first] for part in parts})
-    if reason := _class_fault(classes):
+    parents = {source.path / part[0] for part in parts} if first else {source.path}
+    if reason := _class_fault(classes) or _extra_folder(parents, classes):
         return reason
     rows: dict[str, list[Row]] = {}
     for path, part in zip(samples, parts, strict=True):
@@ -155,10 +156,19 @@ def _class_fault(classes: Sequence[str]) -> str:
         return f"all files are in one folder, {format_original(classes[0])}"
     if any(not name.isprintable() or name != name.strip() for name in classes):
         return "the name of a folder has spaces at its ends, or is not printable"
+    if hidden := next((name for name in classes if name.startswith((".", "__"))), None):
+        return f"the folder {format_original(hidden)} is one that a program hides"
     # A label of digits is an index. The names 0 to 9 equal their indices in every order.
     if any(map(_INTEGER.fullmatch, classes)) and classes != [str(index) for index in range(len(classes))]:
         return "folders with numbers for names may be sorted as numbers or as texts"
     return ""
+
+
+def _extra_folder(parents: Iterable[Path], classes: Sequence[str]) -> str:
+    """Return why a folder beside the classes may be a class without samples, which would shift the indices."""
+    names = {entry.name for parent in parents for entry in parent.iterdir() if entry.is_dir()}
+    empty = sorted(name for name in names.difference(classes) if not name.startswith((".", "__")))
+    return f"the folder {format_original(empty[0])} has no samples, but may be a class" if empty else ""
 
 
 def _class_lines(source: ScaffoldSource, form: str, rows: Mapping[str, Sequence[Row]], classes: Sequence[str]) -> Lines:

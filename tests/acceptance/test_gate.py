@@ -180,6 +180,15 @@ def test_the_action_exits_as_the_gate_does(
     assert not Path("x").exists()
 
 
+def test_an_input_without_a_value_is_an_error_and_no_regression(tmp_path: Path) -> None:
+    """Actions do not enforce required inputs, as when an output of an earlier step is empty."""
+    tools = program(tmp_path / "tools", "benchlock", f'printf "%s\\n" "$@" >"{tmp_path}/words"; exit 2')
+    script, variables = step({"baseline": "a.lock", "candidate": "b.lock"})
+    job = perform(script, variables | {"GATE_BASELINE": ""}, tmp_path / "job", NO_RUNS, tools)
+    assert (job.code, job.outputs["verdict"]) == (2, "error")
+    assert (tmp_path / "words").read_text().splitlines()[:3] == ["gate", "--baseline", ""]
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_a_comment_changes_no_verdict(works: bool, tmp_path: Path) -> None:
     program(tmp_path / "tools", "benchlock", "exit 0")

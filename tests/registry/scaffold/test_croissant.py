@@ -97,6 +97,9 @@ def test_a_file_at_an_address_keeps_its_address_and_digest(tmp_path: Path) -> No
         {"path": "val.parquet", "source": "https://example.org/a/val.parquet?x=1", "sha256": "0" * 64}
     ]
     assert [finding.path for finding in scaffold.findings if finding.todo] == ["splits.samples"]
+    (tmp_path / "inner").mkdir()
+    indirect = tmp_path / "inner" / ".." / "croissant.json"
+    assert "https://example.org/a/val.parquet?x=1" in scaffold_manifest("dataset", indirect, tmp_path).text
 
 
 def test_json_lines_are_read_by_their_keys(tmp_path: Path) -> None:
@@ -209,6 +212,18 @@ def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
     document["recordSet"].append({"@id": "b", "field": [field]})
     with pytest.raises(InvalidInputError, match=r"the record sets read 2 files: test\.parquet, a\.jsonl"):
         written(tmp_path, document)
+
+
+def test_two_files_of_one_split_are_refused(tmp_path: Path) -> None:
+    nodes: list[Document] = []
+    sets: list[Document] = []
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text('{"x": 1}\n')
+        nodes.append({"@type": "cr:FileObject", "@id": name, "contentUrl": f"{name}.jsonl"})
+        field = {"@id": f"{name}/x", "source": {"fileObject": {"@id": name}, "extract": {"jsonPath": "x"}}}
+        sets.append({"@id": name, "field": [field]})
+    with pytest.raises(InvalidInputError, match=r"a\.jsonl and b\.jsonl are both of the split all"):
+        written(tmp_path, metadata(distribution=nodes, recordSet=sets))
 
 
 @pytest.mark.parametrize("content", ["[", "[]", "[" * 100_000, '{"conformsTo": 1}'])

@@ -147,6 +147,10 @@ def test_the_settings_of_an_image_processor_become_steps(
         ({"do_resize": "yes"}, "do_resize is yes"),
         ({"image_processor_type": "CLIPImageProcessor"}, "it does not state do_center_crop"),
         ({"image_processor_type": "CLIPImageProcessor", "do_center_crop": True}, "the crop_size null"),
+        ({"do_center_crop": True, "crop_size": 32}, "do_center_crop is true, which releases"),
+        ({"image_processor_type": "BeitImageProcessor"}, "it does not state do_center_crop"),
+        ({"image_processor_type": "CLIPImageProcessor", "do_center_crop": None}, "it does not state do_center_crop"),
+        ({"image_processor_type": "ConvNextImageProcessor", "do_center_crop": True}, "do_center_crop is true, which"),
         ({"image_processor_type": "ConvNextImageProcessor"}, "the size "),
         ({"image_processor_type": "ConvNextImageProcessor", "size": 224}, "it does not state crop_pct"),
     ],
@@ -160,6 +164,15 @@ def test_what_is_not_known_of_an_image_processor_is_asked_for(
     assert len(asked) == 1
     assert asked[0].startswith("preprocessor_config.json is not converted: ")
     assert reason in asked[0]
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.INT8, TensorProto.UINT8])
+def test_steps_of_a_quantized_input_are_asked_for(dtype: "TensorProto.DataType", tmp_path: Path) -> None:
+    """Normalized pixels would be cast to -2 … 2."""
+    model = graphs.graph({"x": (dtype, ("n", 3, 224, 224))})
+    scaffold = written(tmp_path, model=model, config=CONFIG, preprocessor_config=VIT)
+    assert "steps" not in manifest(scaffold)["inputs"][0]
+    assert "so its pixels are quantized" in scaffold.text
 
 
 def test_a_processor_of_tensors_is_to_be_confirmed(tmp_path: Path) -> None:

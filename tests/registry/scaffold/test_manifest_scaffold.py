@@ -330,6 +330,8 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
         (("1/x.png", "2/y.png"), "folders with numbers for names"),
         (tuple(f"{number}/x.png" for number in range(11)), "folders with numbers for names"),
         (("0/x.png", "b/y.png"), "folders with numbers for names"),
+        (("a/x.png", "b/y.png", ".cache/x.png"), "the folder .cache is one that a program hides"),
+        (("a/x.png", "b/y.png", "__MACOSX/a/x.png"), "the folder __MACOSX is one"),
     ],
 )
 def test_folders_that_may_not_be_classes_are_asked_for(names: Sequence[str], reason: str, tmp_path: Path) -> None:
@@ -338,6 +340,18 @@ def test_folders_that_may_not_be_classes_are_asked_for(names: Sequence[str], rea
     asked = [finding.what for finding in scaffold.findings if finding.path == "splits" and finding.todo]
     assert len(asked) == 1
     assert reason in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "empty"), [(("a/x.png", "c/y.png"), "b"), (("train/a/x.png", "train/c/y.png"), "train/b")]
+)
+def test_a_folder_without_samples_may_be_a_class(names: Sequence[str], empty: str, tmp_path: Path) -> None:
+    """It would shift the indices of the classes behind it."""
+    folder = folder_of_pictures(tmp_path, names)
+    (folder / empty).mkdir()
+    scaffold = scaffold_manifest("dataset", folder, tmp_path)
+    assert not scaffold.files
+    assert "the folder b has no samples, but may be a class" in scaffold.text
 
 
 def test_folders_of_digits_are_their_own_labels(tmp_path: Path) -> None:

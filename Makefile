@@ -66,7 +66,7 @@ schemas: $(DEV) ## write docs/reference/schemas anew from the types
 	@$(BIN)/python -m tests.house.json_schemas docs/reference/schemas
 
 docs: $(DEV) ## the documentation as a site in build/docs
-	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --strict
 	@echo "read it with: python3 -m http.server --directory build/docs"
 
 recording: $(RUNTIME) ## write docs/assets/terminal.svg anew: a terminal with the first number

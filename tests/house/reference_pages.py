@@ -1,10 +1,12 @@
 """A hook of MkDocs: pages of the reference that are generated from the code when the site is built.
 
 The command line comes from the commands, manifests and requests from their JSON Schemas, the HTTP API from its OpenAPI
-document, and errors from their classes. ``python -m tests.house.reference_pages FOLDER`` writes the pages to a folder.
+document, errors from their classes, and the Python API from its docstrings.
+``python -m tests.house.reference_pages FOLDER`` writes the pages to a folder.
 """
 
 import json
+import logging
 import re
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.errors import BenchlockError
 from tests.house import json_schemas
+from tests.house.python_page import describe_python
 
 ADVICE = {
     "blob-not-found": "Publish the version again, or restore the blob from a backup.",
@@ -74,6 +77,7 @@ ADVICE = {
     "version-taken": "Publish the changed content as a new version; published versions never change.",
 }
 """What to do about an error of each code."""
+_CODE = re.compile(r"`[^`]+`")
 EXITS = {
     0: "success",
     1: "the check failed (not reproduced, not comparable, stale lock, failed run), or the operation was refused",
@@ -82,10 +86,12 @@ EXITS = {
     4: "integrity violation: bytes, records or a database differ from their digests",
     5: "an external resource is missing or failed",
     6: "a worker's token was rejected; a restart with the same token is of no use",
+    7: "`gate` is undecided: more rounds are needed",
     130: "interrupted by Ctrl-C",
 }
 COMMON_NOTES = """\
-`--registry` and `--version` stand before the command; it accepts the others after its name, too. Standard output has
+`--registry` and `--version` stand before the command; it accepts the others after its name, too (`export` has a
+`--format` of its own). Standard output has
 the result alone; progress, notices and errors go to standard error. [Exit codes](errors.md#exit-codes) tell outcomes
 apart. On a terminal, verdicts and errors are in color (`NO_COLOR`, `FORCE_COLOR` and `TERM=dumb` are honored), and long
 texts in tables are shortened to its width. Piped output is plain and complete.
@@ -93,6 +99,9 @@ texts in tables are shortened to its width. Piped output is plain and complete.
 LOCK is a file or the id of a lock in the registry. As in git, the first characters of the id of a run, job, lock or
 token are enough if no other id begins with them: at least 4, with or without `run/`, `job/`, `token/` or `sha256:`.
 `run` and `rerun` use the lock exactly as it is: they never resolve versions again.
+
+`benchlock completion bash --install` (or `zsh`, `fish`) installs completion of commands, options, artifacts, runs and
+files, and prints what else the shell needs.
 """
 TAGS = {
     "artifacts": "Artifacts", "locks": "Requests and locks", "blobs": "Blobs", "runs": "Runs", "jobs": "Jobs",
@@ -114,7 +123,13 @@ def generate() -> dict[str, str]:
         "reference/manifests.md": describe_schemas(),
         "reference/http.md": describe_http(build_openapi()),
         "reference/errors.md": describe_errors(),
+        "reference/python.md": describe_python(),
     }
+
+
+def on_startup(**_: object) -> None:
+    """Let MkDocs print warnings only, which fail a strict build; with its option ``--quiet``, they would not."""
+    logging.getLogger("mkdocs").setLevel(logging.WARNING)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -122,6 +137,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in generate().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Show ``|`` in the code of a table without the backslash that other readers of Markdown need; MkDocs calls it."""
+    rows = (_CODE.sub(_without_backslash, one) if one.startswith("|") else one for one in markdown.split("\n"))
+    return "\n".join(rows)
+
+
+def _without_backslash(code: re.Match[str]) -> str:
+    return code[0].replace("\\|", "|")
 
 
 def find_commands() -> Iterator[tuple[str, str, click.Command]]:
@@ -146,7 +171,7 @@ def split_help(command: click.Command) -> tuple[str, str]:
 def describe_command_line() -> str:
     """Return the page of all commands."""
     shared = [option for option in program.params if isinstance(option, click.Option)]
-    names = {name for option in shared for name in option.opts}
+    texts = {option.help for option in shared}
     lines = [
         "# Commands", "",
         "Reference, generated from the code. `benchlock COMMAND --help` prints the same.", "",
@@ -161,7 +186,7 @@ def describe_command_line() -> str:
         text, example = split_help(command)
         context = click.Context(command, info_name=f"benchlock {name}")
         usage = " ".join(["benchlock", name, *command.collect_usage_pieces(context)])
-        own = [one for one in command.params if not names.intersection(one.opts)]
+        own = [one for one in command.params if getattr(one, "help", None) not in texts]
         lines += ["", f"### benchlock {name}", "", "```text", usage, "```", "", _as_text(text), ""]
         lines += [*_parameter_table(own, command), "", "Example:", "", "```console", f"$ {example}", "```"]
     return "\n".join(lines) + "\n"

@@ -1,6 +1,7 @@
 """The documentation site: it builds without a warning, loads nothing from elsewhere, and has what the code has."""
 
 import html
+import inspect
 import json
 import os
 import re
@@ -8,11 +9,16 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal
 
+import click
 import pytest
 
-from benchlock.api.error_codes import FAULTS
+import benchlock
+from benchlock.api.cli.command_group import benchlock as program
+from benchlock.api.error_codes import EXIT_UNDECIDED, FAULTS
 from tests.house import json_schemas
+from tests.house.python_page import describe_function
 from tests.house.reference_pages import (
     ADVICE,
     EXITS,
@@ -30,13 +36,17 @@ FOREIGN_LINKS = {"canonical"}
 KINDS = ("tutorials", "how-to", "reference", "explanation")
 
 
+def build_site(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder), *options]
+    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as ``make docs`` builds it."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
-    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    done = build_site(folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     return folder
 
@@ -109,12 +119,29 @@ def test_the_site_can_be_searched_and_is_dark_at_night(site: Path) -> None:
     assert 'data-md-color-scheme="slate"' in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_code_in_tables_has_no_escapes(site: Path) -> None:
+    text = (site / "reference" / "cli.html").read_text(encoding="utf-8")
+    assert "<code>--isolation container|process</code>" in text
+    assert [path for path in site.rglob("*.html") if "\\|</code>" in path.read_text(encoding="utf-8")] == []
+
+
+def test_a_link_to_nothing_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[a page](missing.md)\n")
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings.replace("[tests/", f"[{ROOT}/tests/"))
+    done = build_site(tmp_path / "site", "--config-file", str(tmp_path / "mkdocs.yml"))
+    assert done.returncode == 1
+    assert "'index.md' contains a link 'missing.md', but the target is not found" in done.stderr
+
+
 def test_every_page_is_of_one_kind() -> None:
     folders = {path.relative_to(ROOT / "docs").parts[0] for path in (ROOT / "docs").rglob("*.md")}
     assert folders == {*KINDS, "index.md"}
 
 
 def test_every_command_has_help_and_an_example(pages: dict[str, str]) -> None:
+    shared = {option.help for option in program.params if isinstance(option, click.Option)}
     for _, name, command in find_commands():
         text, example = split_help(command)
         assert len(text.splitlines()[0]) <= 60  # fits its line of the help text
@@ -122,7 +149,60 @@ def test_every_command_has_help_and_an_example(pages: dict[str, str]) -> None:
         assert [
             option.name for option in command.params if option.name != "help" and not getattr(option, "help", "")
         ] == []
-        assert f"### benchlock {name}\n" in pages["reference/cli.md"]
+        section = pages["reference/cli.md"].partition(f"### benchlock {name}\n")[2].partition("\n### ")[0]
+        options = [one for one in command.params if isinstance(one, click.Option) and one.help not in shared]
+        rows = [re.search(rf"^\| `[^`]*{one.opts[-1]}[ `,]", section, re.MULTILINE) for one in options]
+        assert None not in rows, name
+
+
+def test_every_public_member_is_in_the_reference(pages: dict[str, str]) -> None:
+    """All of ``benchlock.__all__``, with all members and all parameters."""
+    page = pages["reference/python.md"]
+    for name in benchlock.__all__:
+        one = getattr(benchlock, name)
+        (section,) = re.findall(rf"^##+ {name}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+        assert one.__doc__.partition("\n")[0].replace("``", "`") in section
+        members = {name: one} if callable(one) and not isinstance(one, type) else vars(one)
+        for key in set(members) - set(vars(benchlock.BenchlockError)):
+            if inspect.isfunction(members[key]) and not key.startswith("_"):
+                method = section if key == name else section.partition(f"### {name}.{key}\n")[2].partition("\n### ")[0]
+                parameters = set(inspect.signature(members[key]).parameters) - {"self"}
+                assert set(re.findall(r"^\* `\*?([a-z_]+)`: ", method, re.MULTILINE)) == parameters, (name, key)
+            elif not key.startswith("_"):
+                assert f"| `{key}` | `" in section, (name, key)
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    def example(count: int, *names: str, mode: Literal["a", "b"] | None = None, first: "Path | None" = None) -> str:
+        """Do one thing.
+
+        As ``other`` does.
+
+        Args:
+            count: How many; a long
+                text: of two lines.
+            *names: Names.
+            mode: The mode.
+            first: A path.
+
+        Returns:
+            The
+            result.
+
+        Raises:
+            ValueError: It is wrong.
+        """
+        return f"{count}{names}{mode}{first}"
+
+    assert "\n".join(describe_function("pack.example", example)).split("\n") == [
+        "", "```python", "pack.example(", "    count: int,", "    *names: str,",
+        "    mode: Literal['a', 'b'] | None = None,", "    first: Path | None = None,", ") -> str", "```", "",
+        "Do one thing.", "", "As `other` does.",
+        "", "**Arguments:**", "", "* `count`: How many; a long text: of two lines.", "* `*names`: Names.",
+        "* `mode`: The mode.", "* `first`: A path.",
+        "", "**Returns:** The result.",
+        "", "**Raises:**", "", "* `ValueError`: It is wrong.",
+    ]  # fmt: skip
 
 
 def test_every_error_code_says_what_to_do() -> None:
@@ -131,7 +211,7 @@ def test_every_error_code_says_what_to_do() -> None:
 
 
 def test_every_exit_code_is_explained() -> None:
-    assert set(EXITS) - {0} == {fault.exit_code for fault in FAULTS.values()} | {130}
+    assert set(EXITS) - {0} == {fault.exit_code for fault in FAULTS.values()} | {EXIT_UNDECIDED, 130}
 
 
 def test_every_operation_and_every_key_is_in_the_reference(pages: dict[str, str]) -> None:

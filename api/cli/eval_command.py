@@ -3,7 +3,9 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +24,7 @@ from benchlock.api.client.lock_runs import LockRunner
 from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.client.user_files import read_text
 from benchlock.api.local.container_registry_access import connect_repository
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.images.base_image import parse_base
 from benchlock.evaluator.images.build import BuildOptions
 from benchlock.evaluator.images.wheels import IndexOptions
@@ -32,6 +34,14 @@ from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, parse_answer
 from benchlock.registry.text.collected_problems import Finding, Problems
 from benchlock.registry.text.yaml import format_flow, read_yaml
 
+STEPS_HINT: Final = (
+    "for pictures such as [{decode: {color: RGB, exif: ignore}}, {resize: {shorter: 256, rounding: down, "
+    "method: bilinear, antialias: true}}, {center_crop: {size: [224, 224], offset: half_even}}, "
+    "{cast: {dtype: float32}}, {normalize: {mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]}}, "
+    "{transpose: {layout: NCHW}}], which is torchvision's preprocessing for ImageNet; "
+    "docs/reference/steps.md describes every step"
+)
+"""An example, since the steps are the longest answer."""
 SUBJECTS: Final = ("model", "dataset", "request")
 
 
@@ -125,8 +135,9 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     files = tuple(_describe_file(path, role) for role, path in named.items() if path is not None)
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
-    source = AnswerSource(ask, _show_findings, values, files)
-    with clock.part("setup"):
+    given: dict[str, Any] = {}
+    source = AnswerSource(partial(_remember, ask, given), _show_findings, values, files)
+    with clock.part("setup"), _shown_if_aborted(given):
         collected = FileCollector(lambda: invocation.opened, source, directory, invocation.progress).collect(
             model, dataset
         )
@@ -148,6 +159,28 @@ def evaluate(  # noqa: PLR0913 - the options of a command
         "published": [published_document(published) for published in result.published],
     }
     report_run(invocation, result.lock, run, clock, details)
+
+
+def _remember(
+    ask: Callable[[Sequence[OpenValue]], Mapping[str, Any]], given: dict[str, Any], values: Sequence[OpenValue]
+) -> Mapping[str, Any]:
+    """Ask for values, and add the answers to ``given``."""
+    answers = ask(values)
+    given.update(answers)
+    return answers
+
+
+@contextmanager
+def _shown_if_aborted(given: Mapping[str, Any]) -> Iterator[None]:
+    """Print the answers of a user who breaks off, so that they need not be written again."""
+    try:
+        yield
+    except (click.Abort, KeyboardInterrupt):
+        if lines := [f"{path}: {format_flow(answer)}" for path, answer in given.items() if answer is not CONFIRMED]:
+            say_question("\nYour answers, for a file that --answers reads:")
+            for line in lines:
+                say_question(line)
+        raise
 
 
 def _notify(message: str) -> None:
@@ -208,11 +241,11 @@ def _refuse(values: Sequence[OpenValue], *, accepts: bool = False) -> Mapping[st
         if accepts and value.default is not UNSET:
             continue
         option = f"--set {shlex.quote(f'{value.path}=VALUE')}"
-        step = f"use {option}: {value.finding.done}"
+        step = f"use {option}: {_explain(value)}"
         if value.is_confirmation:
             step = f"use --yes if that is right, otherwise {option}"
         elif value.default is not UNSET:
-            step = f"use --yes for {value.default}, or {option}: {value.finding.done}"
+            step = f"use --yes for {value.default}, or {option}: {_explain(value)}"
         problems.add(InvalidInputError(f"{value.path} is missing: {value.finding.what}", next_step=step))
     problems.refuse()
     return {}
@@ -230,6 +263,11 @@ def _format_default(value: OpenValue) -> str:
     return "the generated value" if value.default is CONFIRMED else format_flow(value.default)
 
 
+def _explain(value: OpenValue) -> str:
+    """Return how to answer; the steps, for which most answers are long, with an example."""
+    return f"{value.finding.done}; {STEPS_HINT}" if value.path.endswith(".steps") else value.finding.done
+
+
 def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
     """Ask for the first value until it has an answer without problems; the next ones may depend on it."""
     return {values[0].path: _ask_for(values[0])}
@@ -241,7 +279,7 @@ def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
     say_question(f"{value.path}: {value.finding.what}")
     if value.is_confirmation and click.confirm("  Is that right?", default=True, err=True):
         return CONFIRMED
-    say_question(f"  {'write the right value' if value.is_confirmation else value.finding.done}")
+    say_question(f"  {'write the right value' if value.is_confirmation else _explain(value)}")
     default = None if value.default in (UNSET, CONFIRMED) else value.default
     return click.prompt(f"  {value.path}", default=default, value_proc=_parser(value), err=True)
 
@@ -250,13 +288,21 @@ def _parser(value: OpenValue) -> Callable[[str], Any]:
     """Return a parser of answers, which rejects an answer with a problem."""
 
     def parse(text: str) -> Any:  # noqa: ANN401 - any YAML value
+        problems: Sequence[BenchlockError]
         try:
             answer = parse_answer(text, value.path)
-            problem = value.check(answer)
+            problems = value.check(answer)
         except InvalidInputError as error:
-            answer, problem = None, error
-        if problem is not None:
-            raise click.UsageError(f"{problem.what}; {problem.next_step}" if problem.next_step else problem.what)
+            answer, problems = None, (error,)
+        if problems:
+            raise click.UsageError("\n".join(_describe_problem(problem, value.finding.path) for problem in problems))
         return answer
 
     return parse
+
+
+def _describe_problem(problem: BenchlockError, path: str) -> str:
+    """Return where in the answer for ``path`` a problem is, the problem and the next step."""
+    place = str(problem.where or "").partition(" (")[0]
+    what = problem.what if place in ("", path) else f"{place}: {problem.what}"
+    return f"{what}; {problem.next_step}" if problem.next_step else what

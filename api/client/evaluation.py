@@ -1,6 +1,6 @@
 """The evaluation of a model on a dataset in one go: written, published, locked and run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,16 +12,17 @@ from benchlock.api.client.image_building import ImageRequirement, build_image, f
 from benchlock.api.client.user_files import default_lock_path, load_lock, write_text
 from benchlock.api.local.local_registry import connect_engine
 from benchlock.api.schemas.registry_protocol import Registry
-from benchlock.artifacts.errors import RefusedError
+from benchlock.artifacts.errors import BenchlockError, RefusedError
 from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.images.build import BuildOptions
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.host_platform import this_platform
 from benchlock.registry.artifact_names import Kind, Name
-from benchlock.registry.catalogue.catalogue_protocol import PublishResult
+from benchlock.registry.catalogue.catalogue_protocol import PublishResult, VersionTakenError
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests import Model
+from benchlock.registry.publishing.drafts import Draft
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.versions.version_ranges import Constraint
 
@@ -70,7 +71,12 @@ class Evaluation:
             write_text(generated.path, generated.text)
             self.say(f"wrote {generated.path}")
         publisher = Publisher(self.registry.catalogue, self.registry.store, self.transfers, self.say, self.warn)
-        published = publisher.publish(files.drafts, dry_run=False) if files.drafts else ()
+        try:
+            published = publisher.publish(files.drafts, dry_run=False) if files.drafts else ()
+        except BenchlockError as error:
+            for problem in error.problems or (error,):
+                _point_to_manifest(problem, files.drafts)
+            raise
         for result in published:
             self.say(f"{'published' if result.changed else 'already published:'} {result.reference}")
         assert isinstance(files.model.manifest, Model)
@@ -117,6 +123,17 @@ class Evaluation:
         write_text(path, dump(result.lock))
         self.say(f"locked {path}  {result.lock.id}")
         return result.lock, path
+
+
+def _point_to_manifest(problem: BenchlockError, drafts: Sequence[Draft]) -> None:
+    """Name the file whose version has to be raised in the error for a version that is published already."""
+    for draft in drafts:
+        manifest = draft.manifest
+        if (
+            isinstance(problem, VersionTakenError)
+            and problem.where == f"{manifest.kind}/{manifest.name}@{manifest.version}"
+        ):
+            problem.next_step = f"raise `version` in {draft.path}"
 
 
 def _find_requirement(model: Model, request: Request, *, layers: bool) -> ImageRequirement:

@@ -47,14 +47,14 @@ class OpenValue:
         finding: What is missing, and how to answer.
         is_confirmation: Whether a generated value is to be checked.
         default: The value that is taken if the user accepts all defaults; UNSET if there is none.
-        check: Returns what is wrong with an answer, as far as the value alone shows it; None if nothing is.
+        check: Returns what is wrong with an answer, as far as the value alone shows it.
     """
 
     subject: Subject
     finding: Finding
     is_confirmation: bool
     default: Any
-    check: Callable[[Any], BenchlockError | None]
+    check: Callable[[Any], Sequence[BenchlockError]]
 
     @property
     def path(self) -> str:
@@ -136,14 +136,14 @@ class PendingScaffold:
         ]
         return list(map(self._offer_classifier, values)) if self._is_like_a_classifier(own) else values
 
-    def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> BenchlockError | None:
-        """Return the first problem of an answer; what other values lack is no problem of it."""
+    def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> Sequence[BenchlockError]:
+        """Return the problems of an answer; what other values lack is no problem of it."""
         text = write_answers(self.scaffold.text, self.scaffold.findings, {**own, finding.path: value})
         try:
             problems = _examine(self.subject, text)
         except InvalidInputError as error:
             problems = error.problems or (error,)
-        return next((problem for problem in problems if _concerns(problem, finding.path)), None)
+        return [problem for problem in problems if _concerns(problem, finding.path)]
 
     def _read(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the document with the answers so far."""

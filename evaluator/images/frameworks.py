@@ -111,7 +111,8 @@ def parse_requirement(text: str) -> Requirement:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise InvalidInputError(f"invalid requirement {text!r}: {error}", next_step="use NAME==VERSION") from error
+        reason = str(error).partition("\n")[0]
+        raise InvalidInputError(f"invalid requirement {text!r}: {reason}", next_step="use NAME==VERSION") from error
     if requirement.url:
         raise InvalidInputError(
             f"requirement {text!r} has a URL",

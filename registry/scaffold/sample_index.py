@@ -186,7 +186,7 @@ def _class_lines(source: ScaffoldSource, form: str, rows: Mapping[str, Sequence[
         notes.tell("labels", "labels", what, "used as the labels")
         path, more = beside.name, source.file(beside)
     else:
-        notes.tell("labels", "labels", "the classes in the order of their names", f"written to {_LABELS}")
+        notes.tell("labels", "labels", "the classes in the order of their names", f"called {_LABELS} in the dataset")
         path, more = _LABELS, source.generated_file(_LABELS, "".join(f"{name}\n" for name in classes))
     lines = [*entry_lines("format", form), *block_lines("splits", splits), *entry_lines("labels", path)]
     return [*lines, *block_lines("files", [*files, *more])]

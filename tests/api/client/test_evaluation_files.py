@@ -131,16 +131,15 @@ def test_an_answer_is_checked_alone(folder: Path) -> None:
     wrong = {
         "model.task": "guessing",
         "model.outputs[0].type": 7,
-        "model.inputs[0].steps": [{"decode": {"color": "pink"}}],
+        "model.inputs[0].steps": [{"decode": {"color": "pink", "exif": "x"}}, {"resize": {"size": 32}}],
     }
-    problems = dict[str, str | None]()
+    problems = dict[str, list[str]]()
 
     def ask(values: Sequence[OpenValue]) -> Mapping[str, Any]:
         for value in values:
             if value.path in wrong:
-                assert value.check(ANSWERS[value.path]) is None
-                problem = value.check(wrong[value.path])
-                problems[value.path] = None if problem is None else problem.what
+                assert list(value.check(ANSWERS[value.path])) == []
+                problems[value.path] = [str(problem.where) for problem in value.check(wrong[value.path])]
         return {value.path: ANSWERS.get(value.path, value.default) for value in values}
 
     collector({"model.inputs[0].type": "image"}, ask).collect(
@@ -148,6 +147,8 @@ def test_an_answer_is_checked_alone(folder: Path) -> None:
     )
     assert problems.keys() == wrong.keys()
     assert all(problems.values()), problems
+    places = [where.partition(" (")[0] for where in problems["model.inputs[0].steps"]]
+    assert {"inputs[0].steps[0].decode.exif", "inputs[0].steps[1].resize.size"} <= set(places), places
 
 
 def test_all_problems_of_answers_are_reported_before_anything_is_written(folder: Path) -> None:

@@ -275,7 +275,7 @@ def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
 
 def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
     """Ask for one value; a rejected default is asked for by its path."""
-    click.echo(err=True)
+    say_question("")
     say_question(f"{value.path}: {value.finding.what}")
     if value.is_confirmation and click.confirm("  Is that right?", default=True, err=True):
         return CONFIRMED

@@ -30,7 +30,7 @@ LIMITS: Final = {
     "modules": 434,
     "lines": 81_000,
     "imports inside functions": 130,
-    "functions of publishing a dataset of two files": 207,
+    "functions of publishing a dataset of two files": 208,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

@@ -1,14 +1,16 @@
 """Dataset manifests from Croissant metadata: the files, fields and labels of tables.
 
 Source: https://docs.mlcommons.org/croissant/docs/croissant-spec.html, versions 1.0 and 1.1. Read are record sets of
-Parquet, JSON Lines and CSV files that are beside the metadata or at an HTTPS address with a SHA-256. Everything else is
-refused with the next step.
+Parquet, JSON Lines and CSV files that are beside the metadata or at an HTTPS address with a SHA-256, and of FileSets
+whose files are beside the metadata. Everything else is refused with the next step.
 """
 
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from glob import iglob
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -100,7 +102,7 @@ def croissant_lines(source: ScaffoldSource) -> Lines:
     for table in tables:
         described = _describe(table, source)
         entry = split_lines(table.name, described, table.fields, source.notes)
-        name = split_name(Path(table.name), source.notes)
+        name = split_name(Path("-".join(Path(table.name).parts)), source.notes)
         if name in names:
             what = f"{printable(names[name])} and {printable(table.name)} are both of the split {name}"
             raise _make_error(source, what, "merge them, or put the name of its split into the name of each file")
@@ -171,26 +173,28 @@ def _version(document: Node, notes: ImportNotes) -> str:
 def _find_tables(document: Node, source: ScaffoldSource) -> list[_Table]:
     """Return the files that the record sets read, in their order, with their fields."""
     files = {_id(node): node for node in _nodes(document, "distribution", source)}
-    tables: dict[str, _Table] = {}
+    tables: dict[str, list[_Table]] = {}
     for record_set in _nodes(document, "recordSet", source):
         found = _read_record_set(record_set, files, source)
         if found is None:
             continue
-        identifier, table = found
+        identifier, read = found
         if identifier in tables:
             what = f"several record sets read the file {format_original(identifier)}"
             raise _make_error(source, what, "keep one of them")
-        tables[identifier] = table
+        tables[identifier] = read
     if not tables:
         raise _make_error(source, "no record set reads a Parquet, JSON Lines or CSV file")
-    names = [table.name for table in tables.values()]
-    if len(set(names)) < len(names):
+    listed = [table for group in tables.values() for table in group]
+    if len({table.name for table in listed}) < len(listed):
         raise _make_error(source, "two files have the same name", "give each file its own name")
-    return list(tables.values())
+    return listed
 
 
-def _read_record_set(record_set: Node, files: Mapping[str, Node], source: ScaffoldSource) -> tuple[str, _Table] | None:
-    """Return the file of a record set with its fields; None if the record set has its data in the metadata."""
+def _read_record_set(
+    record_set: Node, files: Mapping[str, Node], source: ScaffoldSource
+) -> tuple[str, list[_Table]] | None:
+    """Return the id of what a record set reads, and its files; None if the record set has its data in the metadata."""
     if "data" in record_set:
         return None
     fields, used, samples = dict[str, str](), dict[str, None](), None
@@ -217,7 +221,26 @@ def _read_record_set(record_set: Node, files: Mapping[str, Node], source: Scaffo
         raise _make_error(
             source, f"no file has the id {format_original(identifier)}", "correct the source of the field"
         )
-    return identifier, _make_table(node, fields, samples, source)
+    if "FileSet" in _types(node, "@type"):
+        listed = _list_file_set(node, source)
+        return identifier, [_make_table(one, _id(one), fields, samples, source) for one in listed]
+    address = unquote(_text(node, "contentUrl").partition("?")[0].partition("#")[0])
+    return identifier, [_make_table(node, address.rpartition("/")[2], fields, samples, source)]
+
+
+def _list_file_set(node: Node, source: ScaffoldSource) -> list[Node]:
+    """Return the files beside the metadata that a FileSet includes, each as a FileObject with its path as name."""
+    folder, name, includes = source.path.parent, format_original(_id(node)), node.get("includes")
+    patterns = [text for text in (includes if isinstance(includes, list) else [includes]) if isinstance(text, str)]
+    if any("**" in pattern or ".." in pattern or pattern.startswith("/") for pattern in patterns):
+        raise _make_error(source, f"the FileSet {name} has a pattern with **, .. or a / at its start")
+    found = {path for pattern in patterns[:_MOST] for path in islice(iglob(pattern, root_dir=folder), _MOST + 1)}
+    paths = sorted(path for path in found if (folder / path).is_file())
+    if not 0 < len(paths) <= _MOST:
+        what = f"{len(paths)} files beside the metadata are of the FileSet {name}"
+        raise _make_error(source, what, f"download its files to {folder}, at most {_MOST}")
+    kind = {"@type": "cr:FileObject", "encodingFormat": node.get("encodingFormat")}
+    return [{**kind, "@id": path, "name": path, "contentUrl": path} for path in paths]
 
 
 def _read_field(field: Node, source: ScaffoldSource) -> tuple[str, str]:
@@ -225,11 +248,11 @@ def _read_field(field: Node, source: ScaffoldSource) -> tuple[str, str]:
     name, origin = format_original(_id(field)), field.get("source")
     if not isinstance(origin, dict):
         raise _make_error(source, f"the field {name} has no source")
-    if "fileSet" in origin:
-        raise _make_error(source, f"the field {name} reads a FileSet, a file for each sample")
-    identifier = _reference(origin.get("fileObject")) or _reference(origin)
+    identifier = _reference(origin.get("fileObject")) or _reference(origin.get("fileSet")) or _reference(origin)
     extract = origin.get("extract")
     column, path = (_text(extract, key) if isinstance(extract, dict) else "" for key in ("column", "jsonPath"))
+    if "fileSet" in origin and not (column or path):
+        raise _make_error(source, f"the field {name} reads a FileSet, a file for each sample")
     key = column or _simple_path(path)
     transform = origin.get("transform")
     if transform:
@@ -248,12 +271,11 @@ def _simple_path(path: str) -> str:
     return match[1] if match else ""
 
 
-def _make_table(node: Node, fields: dict[str, str], samples: str | None, source: ScaffoldSource) -> _Table:
-    """Return a file of samples, which must be a file of its own in a known format."""
-    identifier, address = format_original(_id(node)), _text(node, "contentUrl")
+def _make_table(node: Node, name: str, fields: dict[str, str], samples: str | None, source: ScaffoldSource) -> _Table:
+    """Return a file of samples called ``name``, which must be a file of its own in a known format."""
+    identifier = format_original(_id(node))
     if "FileObject" not in _types(node, "@type") or "containedIn" in node:
         raise _make_error(source, f"{identifier} is not a file of its own, but a part of an archive or repository")
-    name = unquote(address.partition("?")[0].partition("#")[0]).rpartition("/")[2]
     form = _FORMS.get(_text(node, "encodingFormat")) or ("csv" if name.lower().endswith(".csv") else file_form(name))
     if form not in _FORMS.values() or not name:
         encoding = format_original(_text(node, "encodingFormat"))

@@ -68,6 +68,30 @@ def manifest(scaffold: ManifestScaffold) -> Any:  # noqa: ANN401 - YAML
     return read_yaml(scaffold.text, "manifest.yaml").value
 
 
+def test_the_files_of_a_file_set_are_found_beside_the_metadata(tmp_path: Path) -> None:
+    """As the Hub writes it: a repository, and a FileSet of Parquet files, a folder for each split."""
+    content = table(tmp_path)
+    for split in ("train", "test"):
+        (tmp_path / "default" / split).mkdir(parents=True)
+        (tmp_path / "default" / split / "0000.parquet").write_bytes(content)
+    document = metadata()
+    document["distribution"] = [
+        {"@type": "cr:FileObject", "@id": "repo", "contentUrl": "https://example.org/", "encodingFormat": "git+https"},
+        {"@type": "cr:FileSet", "@id": "files", "containedIn": {"@id": "repo"}, "includes": "default/*/*.parquet",
+         "encodingFormat": "application/x-parquet"},
+    ]  # fmt: skip
+    for field in document["recordSet"][0]["field"][:2]:
+        field["source"] = {key: value for key, value in field["source"].items() if key != "fileObject"}
+        field["source"]["fileSet"] = {"@id": "files"}
+    made = manifest(written(tmp_path, document))
+    assert {name: split["file"] for name, split in made["splits"].items()} == {
+        "test": "default/test/0000.parquet",
+        "train": "default/train/0000.parquet",
+    }
+    sources = [file["source"] for file in made["files"]]
+    assert sources == ["./default/test/0000.parquet", "./default/train/0000.parquet"]
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_a_parquet_file_is_published(version: str, tmp_path: Path, store: LocalStore, catalogue: Catalogue) -> None:
     content = table(tmp_path)
@@ -173,7 +197,10 @@ def field_of(document: Document, number: int = 0) -> Document:
         (lambda d: d.update(recordSet=d["recordSet"][:1] * 2), "several record sets read the file table"),
         (lambda d: d.update(distribution=[]), "no file has the id table"),
         (lambda d: d["distribution"][0].update(containedIn={"@id": "zip"}), "a part of an archive or repository"),
-        (lambda d: d["distribution"][0].update({"@type": "cr:FileSet"}), "a part of an archive or repository"),
+        (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": "x/*.parquet"}), "0 files beside"),
+        (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": "**"}), "a pattern with"),
+        (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": ["../*"]}), "a pattern with"),
+        (lambda d: d["distribution"][0].update(containedIn={"@id": "repo"}), "a part of an archive or repository"),
         (lambda d: d["distribution"][0].update(contentUrl="x.zip", encodingFormat="application/zip"),
          "table is not Parquet, JSON Lines or CSV, but application/zip"),
         (lambda d: d["distribution"][0].update(contentUrl="gone.parquet"), "gone.parquet not found beside"),
@@ -183,7 +210,10 @@ def field_of(document: Document, number: int = 0) -> Document:
          "is not an https: URL"),
         (lambda d: d["distribution"][0].update(contentUrl="https://example.org/x.parquet", sha256="of issue 80"),
          "x.parquet has no valid sha256"),
-        (lambda d: field_of(d)["source"].update(fileSet={"@id": "files"}), "reads a FileSet"),
+        (
+            lambda d: field_of(d).update(source={"fileSet": {"@id": "f"}, "extract": {"fileProperty": "content"}}),
+            "reads a FileSet",
+        ),
         (lambda d: field_of(d).pop("source"), "has no source"),
         (lambda d: field_of(d)["source"].update(transform={"regex": "(.*)"}), "a transformation that is not a key"),
         (lambda d: field_of(d)["source"].update(extract={"fileProperty": "content"}), "does not read a column or key"),

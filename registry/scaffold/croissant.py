@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from glob import iglob
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -232,10 +231,10 @@ def _list_file_set(node: Node, source: ScaffoldSource) -> list[Node]:
     """Return the files beside the metadata that a FileSet includes, each as a FileObject with its path as name."""
     folder, name, includes = source.path.parent, format_original(_id(node)), node.get("includes")
     patterns = [text for text in (includes if isinstance(includes, list) else [includes]) if isinstance(text, str)]
-    if any("**" in pattern or ".." in pattern or pattern.startswith("/") for pattern in patterns):
+    if any("**" in text or ".." in text or text[:1] in ("", "/") or not text.isprintable() for text in patterns):
         raise _make_error(source, f"the FileSet {name} has a pattern with **, .. or a / at its start")
-    found = {path for pattern in patterns[:_MOST] for path in islice(iglob(pattern, root_dir=folder), _MOST + 1)}
-    paths = sorted(path for path in found if (folder / path).is_file())
+    found = {path for pattern in patterns[:_MOST] for path in islice(folder.glob(pattern), _MOST + 1)}
+    paths = sorted(path.relative_to(folder).as_posix() for path in found if path.is_file())
     if not 0 < len(paths) <= _MOST:
         what = f"{len(paths)} files beside the metadata are of the FileSet {name}"
         raise _make_error(source, what, f"download its files to {folder}, at most {_MOST}")

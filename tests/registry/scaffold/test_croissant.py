@@ -200,6 +200,7 @@ def field_of(document: Document, number: int = 0) -> Document:
         (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": "x/*.parquet"}), "0 files beside"),
         (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": "**"}), "a pattern with"),
         (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": ["../*"]}), "a pattern with"),
+        (lambda d: d["distribution"][0].update({"@type": "cr:FileSet", "includes": ["", "\0"]}), "a pattern with"),
         (lambda d: d["distribution"][0].update(containedIn={"@id": "repo"}), "a part of an archive or repository"),
         (lambda d: d["distribution"][0].update(contentUrl="x.zip", encodingFormat="application/zip"),
          "table is not Parquet, JSON Lines or CSV, but application/zip"),

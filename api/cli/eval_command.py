@@ -137,7 +137,7 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
     given: dict[str, Any] = {}
     source = AnswerSource(partial(_remember, ask, given), _show_findings, values, files)
-    with clock.part("setup"), _shown_if_aborted(given):
+    with clock.part("setup"), _shown_if_lost(given):
         collected = FileCollector(lambda: invocation.opened, source, directory, invocation.progress).collect(
             model, dataset
         )
@@ -171,11 +171,11 @@ def _remember(
 
 
 @contextmanager
-def _shown_if_aborted(given: Mapping[str, Any]) -> Iterator[None]:
-    """Print the answers of a user who breaks off, so that they need not be written again."""
+def _shown_if_lost(given: Mapping[str, Any]) -> Iterator[None]:
+    """Print the answers if the user breaks off or something fails, so that they need not be written again."""
     try:
         yield
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt, BenchlockError):
         if lines := [f"{path}: {format_flow(answer)}" for path, answer in given.items() if answer is not CONFIRMED]:
             say_question("\nYour answers, for a file that --answers reads:")
             for line in lines:

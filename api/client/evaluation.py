@@ -133,7 +133,7 @@ def _point_to_manifest(problem: BenchlockError, drafts: Sequence[Draft]) -> None
             isinstance(problem, VersionTakenError)
             and problem.where == f"{manifest.kind}/{manifest.name}@{manifest.version}"
         ):
-            problem.next_step = f"raise `version` in {draft.path}"
+            problem.next_step = f"raise `version` in {draft.path}; of another {manifest.kind}, change its `name`"
 
 
 def _find_requirement(model: Model, request: Request, *, layers: bool) -> ImageRequirement:

@@ -115,4 +115,4 @@ def test_changed_content_under_a_published_version_is_refused(evaluated: Evaluat
     paths = (tmp_path / "edited" / "digits.onnx", tmp_path / "edited" / "data" / "test-images.idx")
     error = evaluated.commands.error(2, "eval", *paths)
     assert "already published with different content" in error["message"]
-    assert error["next"] == f"raise `version` in {manifest}"
+    assert error["next"] == f"raise `version` in {manifest}; of another model, change its `name`"

@@ -133,6 +133,7 @@ def test_on_a_terminal_each_value_is_asked_for_until_it_is_right(
     assert "name: the name of digits.onnx" not in quiet_text
     assert "model.task: no file states the task of the model" in quiet_text
     assert re.search(r"limits: the default limits; .*; written as \{time: 1h", text)
+    assert re.search(r"Your answers, for a file that --answers reads:\s+model\.", text)
     assert sorted(path.name for path in words[1].parent.iterdir()) == ["data", "digits.onnx"]
 
 

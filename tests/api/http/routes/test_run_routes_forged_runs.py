@@ -165,7 +165,9 @@ def end_of(document: Document) -> dict[str, Any]:
     return end
 
 
-@pytest.mark.parametrize("role", ["../../outside-the-run", "{tmp}/outside-the-run", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"])
+@pytest.mark.parametrize(
+    "role", ["../../out-of-run", "{tmp}/out-of-run", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"]
+)
 @pytest.mark.parametrize("sender", ["client", "worker"])
 def test_a_role_of_a_blob_is_no_path(
     client: Client, registry: LocalRegistry, run: Run, document: Document, sender: str, role: str, tmp_path: Path
@@ -175,5 +177,5 @@ def test_a_role_of_a_blob_is_no_path(
     end["blobs"][role.format(tmp=tmp_path)] = end["blobs"]["result"]
     answer = send(end)
     assert answer.status_code in (400, 422), answer.text
-    assert not list(registry.home.parent.glob("outside-the-run"))  # beside it are the folders of other tests
-    assert not list(tmp_path.rglob("outside-the-run"))
+    assert not list(registry.home.parent.glob("out-of-run"))  # beside it are the folders of other tests
+    assert not list(tmp_path.rglob("out-of-run"))

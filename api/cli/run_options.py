@@ -153,8 +153,13 @@ ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the 
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
-def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
+def parse_shares(option: str, texts: Sequence[str], metrics: Sequence[str] = ()) -> dict[str, float]:
     """Parse an option's shares by metric: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
+
+    Args:
+        option: The option.
+        texts: Its values.
+        metrics: The metrics that the next step of an error suggests; empty if unknown.
 
     Raises:
         InvalidInputError: A text has another form, or a metric is repeated.
@@ -164,10 +169,12 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
         match = _SHARE.fullmatch(text)
         share = 0.0 if match is None else float(match["number"]) / (100 if match["percent"] else 1)
         if match is None or not 0 < share < 1 or match["metric"] in shares:
+            problem = "incomplete" if text.endswith("=") else "invalid or repeated"
+            example = f"use {option} {metrics[0] if metrics else 'latency_p50'}=2%"
             raise InvalidInputError(
-                f"invalid or repeated value {text!r}: expected METRIC=SHARE with a share below 100%",
+                f"{problem} value {text!r}: expected METRIC=SHARE with a share below 100%",
                 where=f"{option} {text}",
-                next_step=f"use {option} latency_p50=2%",
+                next_step=f"{example}; metrics: {', '.join(metrics)}" if metrics else example,
             )
         shares[match["metric"]] = share
     return shares

@@ -4,6 +4,24 @@
 # GATE_PULL_REQUEST (a number: comment on it with gh).
 set -ufo pipefail
 
+# The first line of the comment, by which the next run of the action finds it. Other workflows may have their own.
+marker="<!-- benchlock gate: ${GITHUB_WORKFLOW:-}/${GITHUB_JOB:-} -->"
+
+# Update the comment of an earlier run, or add one. Only comments of apps are updated, as the token of a job is one:
+# anybody could write a comment with the marker.
+comment_on_pull_request() {
+    local issues="repos/${GITHUB_REPOSITORY:-}/issues" ids body
+    body=$(mktemp) || return
+    { printf '%s\n' "$marker" && cat "$report"; } >"$body"
+    ids=$(MARKER=$marker gh api --paginate "$issues/$GATE_PULL_REQUEST/comments" --jq \
+        '.[] | select(.user.type == "Bot" and (.body | startswith(env.MARKER))) | .id') || return
+    if [ -n "$ids" ]; then
+        gh api --method PATCH "$issues/comments/${ids##*$'\n'}" --field "body=@$body" >/dev/null
+    else
+        gh api --method POST "$issues/$GATE_PULL_REQUEST/comments" --field "body=@$body" >/dev/null
+    fi
+}
+
 report=$(mktemp -d "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/benchlock-gate.XXXXXX")/report.md
 words=(--baseline "${GATE_BASELINE:-}" --candidate "${GATE_CANDIDATE:-}" --markdown "$report")
 for margin in ${GATE_MARGINS:-}; do words+=(--margin "$margin"); done
@@ -27,7 +45,7 @@ fi
 [ -z "${GITHUB_STEP_SUMMARY:-}" ] || cat "$report" >>"$GITHUB_STEP_SUMMARY"
 if [ -n "${GATE_PULL_REQUEST:-}" ]; then
     # A comment that fails, as on pull requests of forks, changes no verdict.
-    gh pr comment "$GATE_PULL_REQUEST" --repo "${GITHUB_REPOSITORY:-}" --body-file "$report" ||
+    comment_on_pull_request ||
         echo "::warning::benchlock gate: cannot comment on pull request $GATE_PULL_REQUEST"
 fi
 if [ "$verdict" = undecided ] && [ "${GATE_UNDECIDED:-fail}" = warn ]; then

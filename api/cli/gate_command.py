@@ -30,7 +30,7 @@ from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.evidence_status import SCRATCH, refuse_unverified
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.statistics.metric_types import format_change, format_value
-from benchlock.evaluator.workflows.compare import Arm, default_rounds, shared_margins
+from benchlock.evaluator.workflows.compare import Arm, default_rounds, shared_margins, shared_metrics
 from benchlock.evaluator.workflows.gate import Conclusion, GatedMetric, GateResult, check_gate, run_gate
 from benchlock.registry.lock.lockfile import Lock
 
@@ -49,7 +49,7 @@ class _GateOptions:
     baseline: str
     candidate: str
     margin: tuple[str, ...]
-    rounds: int
+    rounds: int | None
     markdown: str
     isolation: str
     allow_code: bool
@@ -63,7 +63,9 @@ class _GateOptions:
     callback=complete_run_target,
     help="Lock to compare with; of a run, its lock runs again.",
 )
-@click.option("--candidate", metavar="LOCK", required=True, help="Lock that must not be worse.")
+@click.option(
+    "--candidate", metavar="LOCK", required=True, callback=complete_run_target, help="Lock that must not be worse."
+)
 @click.option(
     "--margin",
     metavar="METRIC=SHARE",
@@ -71,7 +73,9 @@ class _GateOptions:
     help="Regression that must not pass, such as latency_p50=5%; repeatable.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(min=3), default=default_rounds(2), show_default=True, help="Number of rounds."
+    "--rounds",
+    type=click.IntRange(min=1),
+    help=f"Number of rounds; default: {default_rounds(2)}, or 1 if all margins are of quality.",
 )
 @click.option("--markdown", metavar="FILE", default="", help="Also write the result as Markdown.")
 @ISOLATION
@@ -86,12 +90,13 @@ def gate(invocation: Invocation, /, **options: Any) -> None:  # noqa: ANN401 - t
     Example: benchlock gate --baseline main.lock --candidate branch.lock --margin latency_p50=5%
     """
     settings = _GateOptions(**options)
-    baseline, candidate = _read_baseline(invocation, settings.baseline), read_lock(invocation, settings.candidate)
+    baseline, candidate = _read_baseline(invocation, settings.baseline), _read_candidate(invocation, settings.candidate)
     folder = Path(settings.markdown).parent
     if settings.markdown and not folder.is_dir():
         raise InvalidInputError(f"folder not found: {folder}", where=settings.markdown, next_step="create it first")
-    margins = {**shared_margins((baseline, candidate)), **parse_shares("--margin", settings.margin)}
-    check_gate((baseline, candidate), margins)
+    metrics = shared_metrics((baseline, candidate))
+    margins = {**shared_margins((baseline, candidate)), **parse_shares("--margin", settings.margin, metrics)}
+    check_gate((baseline, candidate), margins, settings.rounds)
     isolation = parse_isolation(settings.isolation)
     runner = LockRunner(invocation.opened, invocation.progress, say, isolation, settings.allow_code)
 
@@ -118,12 +123,30 @@ def gate(invocation: Invocation, /, **options: Any) -> None:  # noqa: ANN401 - t
 
 def _read_baseline(invocation: Invocation, text: str) -> Lock:
     """Load the baseline: a lock, or the lock of a run, which must be verified."""
+    if not text:
+        raise InvalidInputError(
+            "the baseline is empty", where="--baseline", next_step="give a lockfile, a lock id or a run id"
+        )
     if not text.startswith(RUN_PREFIX):
         return read_lock(invocation, text)
     run = invocation.opened.records.get(parse_run_id(text))
     refuse_unverified(run.id, run.evidence)
     say(f"the baseline is the lock of {run.id}, which runs again here; the metrics of {run.id} decide nothing")
     return read_lock(invocation, run.start.lock)
+
+
+def _read_candidate(invocation: Invocation, text: str) -> Lock:
+    """Load the candidate: a lock; a run is none, because it may be of another machine."""
+    if not text:
+        raise InvalidInputError("the candidate is empty", where="--candidate", next_step="give a lockfile or a lock id")
+    if not text.startswith(RUN_PREFIX):
+        return read_lock(invocation, text)
+    lock = invocation.opened.records.get(parse_run_id(text)).start.lock
+    raise InvalidInputError(
+        f"the candidate must be a lock, not a run: {text}",
+        where="--candidate",
+        next_step=f"give the lock of this run, which runs again here: --candidate {lock}",
+    )
 
 
 def gate_document(result: GateResult) -> dict[str, Any]:
@@ -204,9 +227,14 @@ def _describe_errors(result: GateResult) -> Iterator[str]:
     rounds = len(result.comparison.arms[0].runs)
     if result.rounds < rounds:
         yield f"{result.rounds} of {rounds} rounds have usable times"
+    if result.is_single_round:
+        yield (
+            "each lock ran once: without a test, the values decide; if they vary between runs, false-positive rate and "
+            "power are unknown (benchlock gate --rounds 3 shows whether they vary)"
+        )
     if exact:
         yield f"{', '.join(exact)}: equal in all runs of a lock, so the value decides and chance has no part in it"
-    if not result.tests:
+    if not result.tests or result.false_positive_rate is None:
         return
     divided = f"; {result.tests} metrics, each tested at {result.level:.2%}" if result.tests > 1 else ""
     together = "" if result.tests == 1 else " for all metrics together"
@@ -234,14 +262,14 @@ def format_report(result: GateResult) -> str:
     lines += [f"- not comparable: {escape_markdown(reason)}" for reason in result.comparison.reasons]
     lines += [f"- {escape_markdown(sentence)}" for sentence in (*result.comparison.replays, *_describe_errors(result))]
     arms = [_arm_row("baseline", baseline), _arm_row("candidate", candidate)]
-    host = baseline.runs[0].start
+    host, rounds = baseline.runs[0].start, "round" if result.is_single_round else "rounds"
     lines += [
         "",
         *format_table(("", "model", "framework", "lock"), arms),
         "",
-        f"{len(baseline.runs)} rounds on {code(str(host.host.get('cpu_model')))}, {host.isolation}. Runs:",
+        f"{len(baseline.runs)} {rounds} on {code(str(host.host.get('cpu_model')))}, {host.isolation}. Runs:",
         "",
-        *format_table(("baseline", "candidate", "baseline, again"), _run_rows(result)),
+        *format_table(("baseline", "candidate", "baseline, again")[: len(result.comparison.arms)], _run_rows(result)),
     ]
     return "\n".join(lines) + "\n"
 

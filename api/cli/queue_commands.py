@@ -9,7 +9,8 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import append_commands, say
-from benchlock.api.cli.run_options import Candidates, complete_id, describe_model, describe_moment
+from benchlock.api.cli.run_options import complete_id
+from benchlock.api.client.id_prefixes import Candidates, describe_model, describe_moment
 from benchlock.api.client.worker_setup import (
     WorkerPermissions,
     build_agent,
@@ -32,7 +33,7 @@ STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 
 def _find_jobs(invocation: Invocation, prefix: str, limit: int) -> Candidates:
     return [
-        (job.id, f"{describe_moment(job.submitted_at)}, {job.state}, {describe_model(invocation, job.lock)}")
+        (job.id, f"{describe_moment(job.submitted_at)}, {job.state}, {describe_model(invocation.opened, job.lock)}")
         for job in open_queue(invocation).jobs(prefix=prefix, limit=limit)
     ]
 

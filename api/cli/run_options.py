@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,16 @@ from click.shell_completion import CompletionItem
 
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
+from benchlock.api.client.id_prefixes import Candidates, complete_prefix, find_runs
 from benchlock.api.client.user_files import ID_PREFIX, complete_lock_id, load_lock, read_lockfile
 from benchlock.api.settings import locate_registry
-from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
-from benchlock.evaluator.records.run_types import DamagedRun, RunFilter
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.artifact_names import KINDS
-from benchlock.registry.database.ids_and_timestamps import (
-    DIGITS,
-    SHORTEST_PREFIX,
-    SHOWN_CANDIDATES,
-    ambiguous_prefix_error,
-)
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock
 
 RUN_PREFIX = "run/"
-_DIGITS = rf"[0-9a-hjkmnp-tv-z]{{{SHORTEST_PREFIX},{DIGITS}}}"
 _SUGGESTED_RUNS = 50
 
-Candidates = Sequence[tuple[str, str]]
-"""Ids, each with a description that distinguishes it: the time and more."""
 FindCandidates = Callable[[Invocation, str, int], Candidates]
 """Returns at most so many ids that begin with a text."""
 
@@ -46,20 +36,11 @@ def complete_id(kind: str, find: FindCandidates, *, only: bool = True) -> Callab
         only: Whether the parameter takes nothing else. Otherwise, a text without ``kind`` that no id begins with is
             returned unchanged, too.
     """
-    form = re.compile(f"({kind}/)?{_DIGITS}")
 
     def complete(invocation: Invocation, value: str) -> str:
-        if not form.fullmatch(value) or (not only and Path(value).is_file()):
+        if not only and Path(value).is_file():
             return value
-        prefix = f"{kind}/{value.removeprefix(f'{kind}/')}"
-        if len(prefix) == len(f"{kind}/") + DIGITS:
-            return prefix
-        candidates = find(invocation, prefix, SHOWN_CANDIDATES + 1)
-        if len(candidates) > 1:
-            raise ambiguous_prefix_error(prefix, candidates)
-        if not candidates and (only or value == prefix):
-            raise UnknownNameError(f"no {kind} id begins with {prefix}", next_step=f"list the {kind}s, or write the id")
-        return candidates[0][0] if candidates else value
+        return complete_prefix(kind, value, partial(find, invocation), only=only)
 
     def callback(
         context: click.Context, _parameter: click.Parameter, value: str | tuple[str, ...] | None
@@ -71,28 +52,8 @@ def complete_id(kind: str, find: FindCandidates, *, only: bool = True) -> Callab
     return callback
 
 
-def describe_moment(at: datetime) -> str:
-    """Return a time as tables have it."""
-    return at.strftime("%Y-%m-%d %H:%M")
-
-
-def describe_model(invocation: Invocation, lock: Digest) -> str:
-    """Return the model of a lock and its version; the lock's id if it cannot be read."""
-    try:
-        model = load(invocation.opened.catalogue.get_lock(lock), lock).model
-    except BenchlockError:
-        return f"lock {lock}"
-    return f"{model.name} {model.version}"
-
-
 def _find_runs(invocation: Invocation, prefix: str, limit: int) -> Candidates:
-    entries = invocation.opened.records.list_entries(chosen=RunFilter(prefix=prefix), limit=limit, examine=False)
-    return [
-        (entry.id, "damaged")
-        if isinstance(entry, DamagedRun)
-        else (entry.id, f"{describe_moment(entry.start.started_at)}, {describe_model(invocation, entry.start.lock)}")
-        for entry in entries
-    ]
+    return find_runs(invocation.opened, prefix, limit)
 
 
 complete_run_id = complete_id("run", _find_runs)
@@ -153,8 +114,13 @@ ALLOW_CODE = click.option("--allow-code", is_flag=True, help="Allow code of the 
 _SHARE = re.compile(r"(?P<metric>[a-z0-9_]+)=(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent> ?%)?")
 
 
-def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
+def parse_shares(option: str, texts: Sequence[str], metrics: Sequence[str] = ()) -> dict[str, float]:
     """Parse an option's shares by metric: ``latency_p50=2%`` and ``latency_p50=0.02`` are 0.02.
+
+    Args:
+        option: The option.
+        texts: Its values.
+        metrics: The metrics that the next step of an error suggests; empty if unknown.
 
     Raises:
         InvalidInputError: A text has another form, or a metric is repeated.
@@ -164,10 +130,12 @@ def parse_shares(option: str, texts: Sequence[str]) -> dict[str, float]:
         match = _SHARE.fullmatch(text)
         share = 0.0 if match is None else float(match["number"]) / (100 if match["percent"] else 1)
         if match is None or not 0 < share < 1 or match["metric"] in shares:
+            problem = "incomplete" if text.endswith("=") else "invalid or repeated"
+            example = f"use {option} {metrics[0] if metrics else 'latency_p50'}=2%"
             raise InvalidInputError(
-                f"invalid or repeated value {text!r}: expected METRIC=SHARE with a share below 100%",
+                f"{problem} value {text!r}: expected METRIC=SHARE with a share below 100%",
                 where=f"{option} {text}",
-                next_step=f"use {option} latency_p50=2%",
+                next_step=f"{example}; metrics: {', '.join(metrics)}" if metrics else example,
             )
         shares[match["metric"]] = share
     return shares

@@ -7,7 +7,8 @@ import click
 from benchlock.api import service_log
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.run_options import Candidates, complete_id, describe_moment
+from benchlock.api.cli.run_options import complete_id
+from benchlock.api.client.id_prefixes import Candidates, describe_moment
 from benchlock.api.client.remote_registry import RemoteRegistry
 from benchlock.api.client.token_admin import Access, EmbeddedAccess, RemoteAccess
 from benchlock.api.local.local_registry import now, open_registry, open_tokens

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Final, Self
 
 from benchlock.api.client.draft_publication import Publisher, read_draft
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.id_prefixes import complete_prefix, find_runs
 from benchlock.api.client.image_building import build_image
 from benchlock.api.client.lock_runs import LockRunner, compare_by_id
 from benchlock.api.client.progress_bars import NotebookBars, TerminalBars, is_notebook
@@ -309,7 +311,7 @@ class Registry:
         """
         original, locked = self._find_original(target)
         if against is not None:
-            original = _run_id(against)
+            original = self._find_run_id(against)
         result = self._runner(isolation, allow_code=allow_code).rerun(locked, original, repeat)
         return Rerun(result, locked)
 
@@ -327,7 +329,7 @@ class Registry:
             InvalidInputError: There is one run only, or an argument is not a run.
             RefusedError: The runs have different conditions, and ``force`` is false.
         """
-        ids = [_run_id(run) for run in runs]
+        ids = [self._find_run_id(run) for run in runs]
         with self._progress.task("comparing the runs"):
             return Comparison(compare_by_id(self._opened, self._read_lock, ids, force=force))
 
@@ -376,7 +378,7 @@ class Registry:
         Raises:
             IntegrityError: The manifest is missing or damaged, or the run's record contradicts its evidence.
         """
-        record = self._opened.records.get(_run_id(run))
+        record = self._opened.records.get(self._find_run_id(run))
         lock = self._read_lock(record.start.lock)
         with self._progress.task("judging the claims"):
             return Table(map(convert_claim, claims_of(lock, record, self._opened.store)))
@@ -385,7 +387,7 @@ class Registry:
         """Return a run by its id.
 
         Args:
-            run: The id: ``run/`` and 26 characters.
+            run: The id, ``run/`` and 26 characters, or its beginning: 4 characters or more of one run only.
 
         Returns:
             The run.
@@ -393,7 +395,7 @@ class Registry:
         Raises:
             UnknownNameError: There is no such run.
         """
-        record = self._opened.records.get(parse_run_id(run))
+        record = self._opened.records.get(self._find_run_id(run))
         return Run(record, self._known_lock(record.start.lock))
 
     def runs(
@@ -471,18 +473,23 @@ class Registry:
             _warn(error.what)
             return None
 
+    def _find_run_id(self, run: Run | str) -> RunId:
+        """Return the id of a run, which may be abbreviated to an unambiguous beginning."""
+        if not isinstance(run, Run | str):
+            message = f"not a run: {run!r}"
+            raise InvalidInputError(message, next_step="give a run or its id; compare_locks compares locks")
+        if isinstance(run, Run):
+            return parse_run_id(run.id)
+        return parse_run_id(complete_prefix("run", run, partial(find_runs, self._opened)))
+
     def _find_original(self, target: Run | Lock | str | PathLike[str]) -> tuple[RunId | None, lockfile.Lock]:
         """Return the run that ``target`` names, None for a lock, and the lock."""
+        if isinstance(target, str) and not Path(target).is_file():
+            target = complete_prefix("run", target, partial(find_runs, self._opened), only=False)
         if isinstance(target, Run) or (isinstance(target, str) and target.startswith("run/")):
-            id_ = _run_id(target)
+            id_ = self._find_run_id(target)
             return id_, self._read_lock(self._opened.records.get(id_).start.lock)
         return None, self._read_lock(target)
-
-
-def _run_id(run: Run | str) -> RunId:
-    if not isinstance(run, Run | str):
-        raise InvalidInputError(f"not a run: {run!r}", next_step="give a run or its id; compare_locks compares locks")
-    return parse_run_id(run if isinstance(run, str) else run.id)
 
 
 def _convert_result(result: PublishResult) -> ArtifactVersion:

@@ -42,7 +42,7 @@ runs = Table(
     Column("platform", JSON, nullable=False),
     Column("host", JSON, nullable=False),
     Column("image_id", DIGEST),  # null if the run is a process
-    Column("process", JSON, nullable=False),  # the process that executes it, to recognise an abandoned run
+    Column("process", JSON, nullable=False),  # the process that executes it, to recognize an abandoned run
     Column("started_at", Moment, nullable=False),
     Index(None, "lock", "id"),
     info=APPEND_ONLY,

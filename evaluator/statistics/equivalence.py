@@ -44,7 +44,7 @@ MAX_RUNS = 1000
 _LOOKED_AT = 0.968
 """The level of an interval that stops the runs.
 
-A stop at a narrow interval favours runs that happen to have a small spread, hence a level above 95 %.
+A stop at a narrow interval favors runs that happen to have a small spread, hence a level above 95 %.
 """
 
 

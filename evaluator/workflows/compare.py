@@ -37,7 +37,7 @@ from benchlock.evaluator.statistics.equivalence import (
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedTest, format_change
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_quality
 
 Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
 """A function that compares two runs of the same samples, sample by sample, as one of a number of comparisons.
@@ -148,9 +148,9 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
     for name in margins:
         if any(name not in lock.metrics for lock in locks):
             raise InvalidInputError(
-                f"not every lock measures {name}",
+                f"not every lock measures {name}" if name in DEFINITIONS else f"unknown metric {name!r}",
                 where=name,
-                next_step="state margins only for metrics that all locks measure",
+                next_step=f"state margins for metrics that all locks measure: {', '.join(shared_metrics(locks))}",
             )
     reasons = [f"{other.id}: {reason}" for other in locks[1:] for reason in question_differences(locks[0], other)]
     if reasons:
@@ -158,6 +158,11 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
             f"runs of these locks are not comparable with runs of {locks[0].id}: {'; '.join(reasons)}",
             next_step="lock requests with the same dataset, scenario and harness",
         )
+
+
+def shared_metrics(locks: Sequence[Lock]) -> tuple[str, ...]:
+    """Return the metrics that every lock measures, in the order of the first lock."""
+    return tuple(name for name in locks[0].metrics if all(name in lock.metrics for lock in locks))
 
 
 def shared_margins(locks: Sequence[Lock]) -> Margins:
@@ -193,6 +198,8 @@ def interleave(
     rounds: int,
     margins: Margins,
     pair: Pair | None = None,
+    *,
+    control: bool = True,
 ) -> Comparison:
     """Run every lock once a round, and the first one twice, by ``balanced_orders``.
 
@@ -204,18 +211,19 @@ def interleave(
         rounds: The number of rounds.
         margins: The relative margins of equivalence by metric.
         pair: As for ``compare_runs``.
+        control: Whether the first lock runs twice. Without this, the noise of the host is unknown.
 
     Raises:
         RefusedError: The very first run is not done, so there is nothing to compare.
     """
     identity, pairs = secrets.token_hex(8), list[LockedRun]()
-    arms = [*((arm, False) for arm in range(len(locks))), (0, True)]
+    arms = [*((arm, False) for arm in range(len(locks))), *([(0, True)] if control else [])]
     orders = balanced_orders(len(arms))
     for number in range(1, rounds + 1):
         for place in orders[(number - 1) % len(orders)]:
-            arm, control = arms[place]
+            arm, again = arms[place]
             turn = ComparisonTurn(
-                id=identity, round=number, rounds=rounds, arm=arm, control=control, margins=dict(margins)
+                id=identity, round=number, rounds=rounds, arm=arm, control=again, margins=dict(margins)
             )
             run = once(locks[arm], msgspec.to_builtins(turn))
             pairs.append((locks[arm], run))

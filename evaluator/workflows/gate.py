@@ -2,7 +2,8 @@
 
 Both locks run interleaved on this machine (``compare.interleave``), also if the baseline is given as a run: metrics of
 other machines or other days decide nothing. Metrics of time are decided by ``statistics.non_inferiority``, quality that
-is equal in every run by its value.
+is equal in every run by its value. A gate of quality alone runs each lock once by default: an evaluation without chance
+gives the same values again.
 """
 
 import math
@@ -35,6 +36,7 @@ from benchlock.registry.manifests.metric_definitions import DEFINITIONS, MetricD
 Conclusion = Literal["passed", "regression", "undecided", "not comparable"]
 
 _NO_DIRECTION = "none"
+_FEWEST_TIMED_ROUNDS = 3
 
 
 class GatedMetric(Struct, frozen=True, kw_only=True):
@@ -49,7 +51,7 @@ class GatedMetric(Struct, frozen=True, kw_only=True):
         margin: The margin.
         answer: The decision.
         reason: The reason in words.
-        is_exact: Whether the values are equal in all runs of a lock, so that no chance is involved.
+        is_exact: Whether the values are equal in several runs of each lock, so that no chance is involved.
         test: The test behind the decision; None if the value decides, or nothing does.
         self_reported: Whether code of a model could have made a value, so that it decides nothing.
     """
@@ -87,16 +89,33 @@ class GateResult(Struct, frozen=True, kw_only=True):
     level: float
 
     @property
-    def false_positive_rate(self) -> float:
-        """The probability of a regression in any metric if the candidate is no worse, at most."""
+    def is_single_round(self) -> bool:
+        """Whether each lock ran once, so that no run shows whether its values would be the same again."""
+        return len(self.comparison.arms[0].runs) == 1
+
+    @property
+    def false_positive_rate(self) -> float | None:
+        """The probability of a regression in any metric if the candidate is no worse, at most; None if unknown."""
+        if self.is_single_round:
+            return None
         return divide_level(1) if self.tests else 0.0
 
 
-def check_gate(locks: Sequence[Lock], margins: Margins) -> None:
+def default_gate_rounds(margins: Margins) -> int:
+    """Return the number of rounds for margins: one if all are of quality, whose values runs repeat exactly."""
+    return 1 if all(map(is_quality, margins)) else default_rounds(2)
+
+
+def check_gate(locks: Sequence[Lock], margins: Margins, rounds: int | None = None) -> None:
     """Raise unless the margins can be decided by interleaved runs of both locks.
 
+    Args:
+        locks: The baseline and the candidate.
+        margins: The relative margins by metric.
+        rounds: The number of rounds; None for ``default_gate_rounds``.
+
     Raises:
-        InvalidInputError: There is no margin, or a metric cannot be gated.
+        InvalidInputError: There is no margin, a metric cannot be gated, or there are too few rounds.
         RefusedError: The locks measure different things; the message lists them.
     """
     if not margins:
@@ -117,21 +136,28 @@ def check_gate(locks: Sequence[Lock], margins: Margins) -> None:
             raise InvalidInputError(
                 f"{name} cannot be gated: {offered}", where=name, next_step="gate latencies or `peak_qps`"
             )
+    timed = next((name for name in margins if not is_quality(name)), None)
+    if timed is not None and rounds is not None and rounds < _FEWEST_TIMED_ROUNDS:
+        raise InvalidInputError(
+            f"{timed} cannot be gated with {rounds} round{'s' if rounds > 1 else ''}: the spread needs at least 3",
+            where=timed,
+            next_step=f"use {default_rounds(2)} rounds or more, or gate quality metrics only",
+        )
 
 
 def run_gate(
     locks: tuple[Lock, Lock],
     once: Callable[[Lock, Mapping[str, Any]], Run],
-    rounds: int,
+    rounds: int | None,
     margins: Margins,
     pair: Pair | None = None,
 ) -> GateResult:
-    """Run both locks interleaved, and return the verdict.
+    """Run both locks interleaved, and return the verdict. A single round has no second run of the baseline.
 
     Args:
         locks: The baseline and the candidate.
         once: As for ``compare.interleave``.
-        rounds: The number of rounds.
+        rounds: The number of rounds; None for ``default_gate_rounds``.
         margins: The relative margins by metric.
         pair: As for ``compare.compare_runs``.
 
@@ -152,7 +178,8 @@ def run_gate(
             )
         return run
 
-    return judge_gate(interleave(locks, completed, rounds, margins, pair), margins)
+    number = rounds or default_gate_rounds(margins)
+    return judge_gate(interleave(locks, completed, number, margins, pair, control=number > 1), margins)
 
 
 def judge_gate(comparison: Comparison, margins: Margins) -> GateResult:
@@ -238,7 +265,7 @@ def _judge_metric(finding: Finding, arms: tuple[Arm, Arm], level: float, *, exac
         margin=finding.margin,
         answer=answer,
         reason=reason,
-        is_exact=exact,
+        is_exact=exact and len(arms[0].runs) > 1,
         test=test,
         self_reported=finding.self_reported,
     )

@@ -189,16 +189,65 @@ def test_an_input_without_a_value_is_an_error_and_no_regression(tmp_path: Path) 
     assert (tmp_path / "words").read_text().splitlines()[:3] == ["gate", "--baseline", ""]
 
 
+GH = """\
+import json, os, sys
+folder, arguments = sys.argv[1], sys.argv[2:]
+assert arguments[0] == "api"
+path = os.path.join(folder, "comments.json")
+comments = json.load(open(path)) if os.path.exists(path) else []
+if "--jq" in arguments:  # as in the script: the ids of an app's comments that begin with the marker
+    assert arguments[1:3] == ["--paginate", "repos/acme/models/issues/17/comments"]
+    marker = os.environ["MARKER"]
+    assert arguments[-1] == '.[] | select(.user.type == "Bot" and (.body | startswith(env.MARKER))) | .id'
+    own = [one for one in comments if one["user"]["type"] == "Bot" and one["body"].startswith(marker)]
+    print(*(one["id"] for one in own), sep="\\n")
+    sys.exit()
+method, place, flag, field = arguments[2:]
+assert flag == "--field" and field.startswith("body=@")
+body = open(field.removeprefix("body=@")).read()
+if method == "POST":
+    assert place == "repos/acme/models/issues/17/comments"
+    comments.append({"id": len(comments) + 1, "user": {"type": "Bot"}, "body": body})
+else:
+    assert method == "PATCH"
+    (one,) = [one for one in comments if place == f"repos/acme/models/issues/comments/{one['id']}"]
+    one["body"] = body
+json.dump(comments, open(path, "w"))
+"""
+
+
+def test_the_action_updates_its_own_comment(tmp_path: Path) -> None:
+    """``gh`` is a double that keeps the comments of one pull request in a file."""
+    (tmp_path / "gh.py").write_text(GH)
+    tools = program(tmp_path / "tools", "gh", f'exec "{sys.executable}" "{tmp_path}/gh.py" "{tmp_path}" "$@"')
+    script, variables = step({"baseline": "a.lock", "candidate": "b.lock"})
+    variables |= {"GATE_PULL_REQUEST": "17", "GITHUB_WORKFLOW": "ci", "GITHUB_JOB": "gate"}
+    marker = "<!-- benchlock gate: ci/gate -->"
+    of_others = [
+        {"id": 1, "user": {"type": "User"}, "body": f"{marker}\nof a person"},
+        {"id": 2, "user": {"type": "Bot"}, "body": f"quoted: {marker}"},
+    ]
+    (tmp_path / "comments.json").write_text(json.dumps(of_others))
+    for code in (4, 5):
+        program(tmp_path / "tools", "benchlock", f"exit {code}")
+        job = perform(script, variables, tmp_path / "job", NO_RUNS, tools)
+        assert (job.code, "::warning::" in job.log) == (code, False), job.log
+        *others, own = json.loads((tmp_path / "comments.json").read_text())
+        assert others == of_others
+        assert own["body"].startswith(f"{marker}\n### benchlock gate: no verdict\n\nExit code {code};")
+    perform(script, variables | {"GITHUB_JOB": "other"}, tmp_path / "job", NO_RUNS, tools)
+    assert len(json.loads((tmp_path / "comments.json").read_text())) == 4
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_a_comment_changes_no_verdict(works: bool, tmp_path: Path) -> None:
     program(tmp_path / "tools", "benchlock", "exit 0")
-    tools = program(tmp_path / "tools", "gh", f'echo "$@" >"{tmp_path}/said"; exit {0 if works else 1}')
+    tools = program(tmp_path / "tools", "gh", f'echo "$@" >>"{tmp_path}/said"; exit {0 if works else 1}')
     script, variables = step({"baseline": "a.lock", "candidate": "b.lock"})
     job = perform(script, variables | {"GATE_PULL_REQUEST": "17"}, tmp_path / "job", NO_RUNS, tools)
     assert (job.code, job.outputs["verdict"]) == (0, "passed")
     assert ("::warning::" in job.log) is not works
-    said = (tmp_path / "said").read_text()
-    assert said.startswith("pr comment 17 --repo acme/models --body-file ")
+    assert "repos/acme/models/issues/17/comments" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.image
@@ -242,13 +291,14 @@ def test_the_recipe_fails_a_model_that_is_worse(desk: Desk, tmp_path: Path) -> N
 
 @pytest.mark.image
 def test_the_document_of_a_gate_has_its_rates(desk: Desk) -> None:
-    words = ("--baseline", desk.baseline, "--candidate", desk.worse, "--margin", "top1=1%", "--rounds", "3")
+    words = ("--baseline", desk.baseline, "--candidate", desk.worse, "--margin", "top1=1%")
     answer = desk.commands.call("gate", *words)
     assert answer.code == 1, answer
     assert answer.document["verdict"] == "regression"
-    assert (answer.document["tests"], answer.document["false_positive_rate"]) == (0, 0.0)
+    assert (answer.document["tests"], answer.document["false_positive_rate"]) == (0, None)
     (metric,) = answer.document["metrics"]
-    assert (metric["metric"], metric["is_exact"], metric["answer"]) == ("top1", True, "regression")
+    assert (metric["metric"], metric["is_exact"], metric["answer"]) == ("top1", False, "regression")
+    assert len(answer.document["comparison"]["runs"]) == 2
 
 
 @pytest.mark.image

@@ -140,6 +140,14 @@ def test_every_page_is_of_one_kind() -> None:
     assert folders == {*KINDS, "index.md"}
 
 
+def test_every_page_has_the_title_of_the_navigation(pages: dict[str, str]) -> None:
+    entries = re.findall(r"^ +- ([^:\n]+): (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(entries) > 40
+    texts = {path: pages.get(path) or (ROOT / "docs" / path).read_text(encoding="utf-8") for _, path in entries}
+    titles = {path: texts[path].partition("\n")[0] for _, path in entries if path != "index.md"}
+    assert titles == {path: f"# {title}" for title, path in entries if path != "index.md"}
+
+
 def test_every_command_has_help_and_an_example(pages: dict[str, str]) -> None:
     shared = {option.help for option in program.params if isinstance(option, click.Option)}
     for _, name, command in find_commands():

@@ -23,14 +23,14 @@ _MASK_TYPES = {"1": np.uint8, "L": np.uint8, "P": np.uint8, "I;16": np.uint16, "
 _ORIENTATION = 0x0112
 _TURNED = range(2, 9)
 _SCALED = {"L;2": 2, "L;2I": 2, "L;4": 4, "L;4I": 4}
-"""Grey modes below 8 bits, which Pillow scales to 8 bits: a 4-bit 1 becomes 17."""
+"""Gray modes below 8 bits, which Pillow scales to 8 bits: a 4-bit 1 becomes 17."""
 
 
 def read_mask(file: Path | BytesIO, name: str) -> NDArray[Any]:
-    """Return the class of each pixel of a mask, [H, W]: grey values, or indices into the palette.
+    """Return the class of each pixel of a mask, [H, W]: gray values, or indices into the palette.
 
     Raises:
-        ValueError: The image has colours, has an orientation tag, or has fewer than 8 bits, which readers scale
+        ValueError: The image has colors, has an orientation tag, or has fewer than 8 bits, which readers scale
             differently.
     """
     with explain_missing_library("a mask"):
@@ -51,7 +51,7 @@ def _check_as_stored(picture: "ImageFile", name: str) -> None:
     arguments = picture.tile[0].args if picture.tile else None
     bits = _SCALED.get(str(arguments[0] if isinstance(arguments, tuple) else arguments))
     if bits is not None:
-        raise ValueError(f"{name}: a mask has {bits} bits of grey, which readers interpret differently: store 8 bits")
+        raise ValueError(f"{name}: a mask has {bits} bits of gray, which readers interpret differently: store 8 bits")
     orientation = picture.getexif().get(_ORIENTATION, 1)
     if orientation in _TURNED:
         raise ValueError(

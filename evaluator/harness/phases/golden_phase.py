@@ -62,7 +62,7 @@ def _changes(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
     if step.name == "decode":
         yield "exif: no picture is rotated", {"exif": "ignore" if arguments["exif"] == "apply" else "apply"}
         if arguments["color"] != "L":
-            yield "color: every picture is grey", {"color": "BGR" if arguments["color"] == "RGB" else "RGB"}
+            yield "color: every picture is gray", {"color": "BGR" if arguments["color"] == "RGB" else "RGB"}
     if step.name == "resize":
         yield "resize: every picture has that size", {"method": _OTHER_METHOD.get(arguments["method"], "bilinear")}
 

@@ -108,7 +108,7 @@ _BACK = {
 _DEEP_MODES = ("I", "F")
 """Prefixes of Pillow's modes above 8 bits a sample: I, I;16, I;16B, F. Its ``convert`` would clip them."""
 _DEEP_COLOR = ";16"
-"""A mark in the arguments of Pillow's decoders of 16-bit colour, which keep only the high byte."""
+"""A mark in the arguments of Pillow's decoders of 16-bit color, which keep only the high byte."""
 
 
 def decode(source: Source, *, color: str, exif: str, levels: Sequence[float] | None = None) -> Tensor:
@@ -202,10 +202,10 @@ def _reduce_depth(picture: Image.Image, levels: Sequence[float] | None) -> Image
 
 
 def _check_color_depth(opened: Image.Image) -> None:
-    """Raise ``StepError`` for 16-bit colour, of which Pillow keeps 8 bits: too few to apply levels to."""
+    """Raise ``StepError`` for 16-bit color, of which Pillow keeps 8 bits: too few to apply levels to."""
     if opened.mode.startswith("RGB") and any(_DEEP_COLOR in str(tile.args) for tile in getattr(opened, "tile", ())):
         raise StepError(
-            "levels need one channel, but the picture has 16-bit colour, of which Pillow keeps the high byte: "
+            "levels need one channel, but the picture has 16-bit color, of which Pillow keeps the high byte: "
             "omit levels, or store 8 bits"
         )
 

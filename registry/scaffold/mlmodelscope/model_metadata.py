@@ -97,7 +97,7 @@ def license_lines(top: OriginalMapping) -> Lines:
     path, notes = top.path("license"), top.notes
     if original is None or original.strip().lower() in _NO_LICENCE:
         what = "the original has none" if original is None else f"the original states {format_original(original)}"
-        return [notes.todo(path, "no-license", "license", what, "write the licence of the weights")]
+        return [notes.todo(path, "no-license", "license", what, "write the license of the weights")]
     try:
         canonicalize_license_expression(original)
     except InvalidLicenseExpression:

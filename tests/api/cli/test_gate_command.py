@@ -12,6 +12,7 @@ from benchlock.evaluator.workflows.gate import GateResult
 from benchlock.registry.lock.lockfile import dump
 from tests.support.evaluator.gated import A, bench, gate
 
+METRICS = ", ".join(sorted(A.metrics))
 NOISY = (0.97, 1.10, 0.98, 1.08, 0.96, 1.06)
 
 
@@ -30,6 +31,19 @@ def test_the_verdict_is_printed_with_its_error_rates(capsys: pytest.CaptureFixtu
     assert "false-positive rate: at most 5%, if the candidate is no worse" in text
     assert re.search(r"power: latency_p50 9\d%; the probability of a regression verdict with 6 rounds", text)
     assert text.endswith("verdict: regression\n")
+
+
+def test_a_single_round_is_printed_without_error_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    result = gate(bench(top1=0.5), {"top1": 0.01}, rounds=None)
+    text = " ".join(printed(result, capsys).split())
+    assert re.search(r"top1 0.7500 0.5000 -33.33% - 1.00% - regression", text)
+    assert "each lock ran once" in text
+    assert "equal in all runs" not in text
+    assert "at most" not in text
+    assert gate_document(result)["false_positive_rate"] is None
+    report = format_report(result)
+    assert "\n1 round on " in report
+    assert "baseline, again" not in report
 
 
 def test_an_undecided_gate_names_the_option_for_more_rounds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +96,14 @@ def test_the_report_has_no_markup_from_a_host() -> None:
     [
         ("--candidate a.lock", "Missing option '--baseline'"),
         ("--baseline a.lock --candidate a.lock --margin latency_p50=5", "expected METRIC=SHARE"),
-        ("--baseline a.lock --candidate a.lock --rounds 2", "is not in the range x>=3"),
+        ("--baseline a.lock --candidate a.lock --rounds 0", "is not in the range x>=1"),
+        ("--baseline a.lock --candidate a.lock --rounds 2 --margin latency_p50=5%", "cannot be gated with 2 rounds"),
+        ("--baseline= --candidate a.lock", "the baseline is empty"),
+        ("--baseline a.lock --candidate=", "the candidate is empty"),
+        ("--baseline a.lock --candidate a.lock --margin top1=", "incomplete value 'top1='"),
+        ("--baseline a.lock --candidate a.lock --margin top1=", f"use --margin latency_p50=2%; metrics: {METRICS}"),
+        ("--baseline a.lock --candidate a.lock --margin accuracy=1%", "unknown metric 'accuracy'"),
+        ("--baseline a.lock --candidate a.lock --margin accuracy=1%", f"that all locks measure: {METRICS}"),
         ("--baseline b.lock --candidate a.lock", "cannot read b.lock"),
         ("--baseline a.lock --candidate a.lock", "needs the margin of at least one metric"),
         ("--baseline a.lock --candidate a.lock --margin top1=1% --markdown none/r.md", "folder not found"),
@@ -94,5 +115,5 @@ def test_invalid_calls_run_nothing(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.lock").write_text(dump(A))
     assert run(["--registry", str(tmp_path / "registry"), "gate", *words.split()]) == 2
-    assert message in capsys.readouterr().err
+    assert message in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "registry").exists()

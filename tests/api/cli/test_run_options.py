@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from benchlock.api.cli.run_options import (
-    Candidates,
     complete_id,
     complete_run_id,
     complete_run_target,
 )
+from benchlock.api.client.id_prefixes import Candidates
 from benchlock.api.client.user_files import complete_lock_id
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_store import Records

@@ -156,6 +156,23 @@ def test_errors_are_those_of_the_command_line(desk: Desk) -> None:
         desk.registry.run(OLD.lock.id, isolation="vm")  # type: ignore[arg-type]
 
 
+def test_a_run_is_named_by_the_beginning_of_its_id(desk: Desk) -> None:
+    """The runs are a second apart, so that the first ten digits, which are milliseconds, distinguish them."""
+    full = desk.runs[0]
+    for text in (full, full[:14], full[4:14], full[4:]):
+        assert desk.registry.get_run(text).id == full
+    short = [run[:14] for run in desk.runs[:2]]
+    assert desk.registry.compare(*short, force=True).comparable is False
+    assert desk.registry.claims(full[4:14]) == ()
+    with pytest.raises(benchlock.InvalidInputError, match=f"ambiguous id {full[:8]}") as caught:
+        desk.registry.get_run(full[4:8])
+    assert full in str(caught.value.where)
+    with pytest.raises(benchlock.InvalidInputError, match="ambiguous id"):
+        desk.registry.rerun(full[:8])
+    with pytest.raises(benchlock.UnknownNameError, match="no run id begins with run/7zzz"):
+        desk.registry.get_run("7zzz")
+
+
 def test_a_run_that_is_not_done_judges_no_claim(desk: Desk) -> None:
     assert desk.registry.claims(desk.runs[0]) == desk.registry.claims(desk.registry.get_run(desk.runs[0])) == ()
 

@@ -13,7 +13,7 @@ from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.statistics.metric_types import Calls
 from benchlock.evaluator.workflows.gate import GatedMetric, GateResult, check_gate
 from benchlock.registry.lock.lockfile import Lock
-from tests.support.evaluator.gated import A, B, bench, gate, lock
+from tests.support.evaluator.gated import MARGINS, A, B, bench, gate, lock
 from tests.support.evaluator.recorded import DONE, metric, recorded
 
 
@@ -54,6 +54,42 @@ def test_quality_that_is_equal_in_all_runs_is_decided_by_its_value(top1: float, 
     result = gate(bench(top1=top1), {"top1": 0.01})
     assert result.verdict == verdict
     assert (result.tests, result.false_positive_rate) == (0, 0.0)
+
+
+def test_quality_alone_is_decided_by_one_run_of_each_lock() -> None:
+    made: list[int] = []
+
+    def once(run_lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        made.append(part_of["arm"])
+        assert not part_of["control"]
+        return bench(top1=0.5)(run_lock, part_of)
+
+    result = gate(once, {"top1": 0.01}, rounds=None)
+    assert sorted(made) == [0, 1]
+    entry = of(result, "top1")
+    assert (result.verdict, entry.is_exact, entry.test) == ("regression", False, None)
+    assert (result.tests, result.rounds, result.false_positive_rate) == (0, 1, None)
+
+
+def test_margins_of_time_need_rounds_of_both_locks_and_a_control() -> None:
+    result = gate(bench(), MARGINS, rounds=None)
+    assert (result.rounds, len(result.comparison.arms), result.false_positive_rate) == (6, 3, 0.05)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_times_cannot_be_gated_in_few_rounds(rounds: int) -> None:
+    check_gate((A, B), {"top1": 0.01}, rounds)
+    check_gate((A, B), MARGINS, 3)
+    with pytest.raises(InvalidInputError, match=f"latency_p50 cannot be gated with {rounds} round"):
+        check_gate((A, B), MARGINS, rounds)
+
+
+def test_quality_that_varies_between_rounds_is_tested() -> None:
+    def once(run_lock: Lock, part_of: Mapping[str, Any]) -> Run:
+        return bench(top1=(0.76, 0.75, 0.74)[part_of["round"] - 1])(run_lock, part_of)
+
+    result = gate(once, {"top1": 0.01}, rounds=3)
+    assert (of(result, "top1").is_exact, result.tests, result.false_positive_rate) == (False, 1, 0.05)
 
 
 def test_noise_leaves_a_gate_undecided_with_the_number_of_rounds_that_would_decide() -> None:
@@ -169,6 +205,7 @@ def test_the_level_is_divided_over_metrics_that_are_tested() -> None:
     [
         ({}, "needs the margin of at least one metric"),
         ({"miou": 0.05}, "not every lock measures miou"),
+        ({"accuracy": 0.05}, "unknown metric 'accuracy'"),
     ],
 )
 def test_margins_that_cannot_be_gated_are_invalid(margins: dict[str, float], message: str) -> None:

@@ -37,5 +37,5 @@ def bench(slowness: float = 1.0, top1: float = 0.75, noise: tuple[float, ...] = 
     return once
 
 
-def gate(once: Once, margins: Mapping[str, float] = MARGINS, rounds: int = 6) -> GateResult:
+def gate(once: Once, margins: Mapping[str, float] = MARGINS, rounds: int | None = 6) -> GateResult:
     return run_gate((A, B), once, rounds, margins)

@@ -143,7 +143,7 @@ class TestMasks:
         np.testing.assert_array_equal(np.asarray(samples.labels[0]), values)
         (tmp_path / "m.png").write_bytes(grey(bits))
         words = refusal(tmp_path, "image-index", self.index(tmp_path), task="semantic-segmentation")
-        assert f"m.png: a mask has {bits} bits of grey" in words
+        assert f"m.png: a mask has {bits} bits of gray" in words
 
     def test_masks_are_read_when_they_are_asked_for(self, tmp_path: Path) -> None:
         samples = opened(tmp_path, "image-index", self.index(tmp_path))  # there is no m.png

@@ -368,7 +368,7 @@ def test_faults_that_no_sample_would_show_are_told(folder: Path) -> None:
     assert list_unnoticed_faults(found, folder, made_of(found, folder, [upright, turned])) == []
     assert list_unnoticed_faults(found, folder, made_of(found, folder, [upright])) == ["exif: no picture is rotated"]
     told = list_unnoticed_faults(found, folder, made_of(found, folder, [grey]))
-    assert told == ["exif: no picture is rotated", "color: every picture is grey"]
+    assert told == ["exif: no picture is rotated", "color: every picture is gray"]
     small = _encoded(Image.new("RGB", (32, 32), (1, 2, 3)))
     same = model([DECODE, {"resize": {"shorter": 32, "method": "bilinear", "antialias": True}}, *STEPS[2:]])
     told = list_unnoticed_faults(same, folder, made_of(same, folder, [small]))

@@ -387,7 +387,7 @@ def test_levels_leave_8_bits_as_they_are_and_refuse_colours_of_16() -> None:
     picture = noise(5, 7, 3)
     content = encoded(Image.fromarray(picture))
     np.testing.assert_array_equal(decode(content, color="RGB", exif="ignore", levels=[0, 65535]).values, picture)
-    with pytest.raises(StepError, match="16-bit colour"):
+    with pytest.raises(StepError, match="16-bit color"):
         decode(deep_png(), color="RGB", exif="ignore", levels=[0, 65535])
 
 

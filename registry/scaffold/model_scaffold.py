@@ -54,7 +54,9 @@ def model_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     if source is None:
         return [*heading("model", None, "", notes), *_bare(notes)]
     facts, metadata = _describe(source), read_metadata(source.path)
-    lines = heading("model", source.name, source.origin, notes, license_text=metadata.license)
+    lines = heading(
+        "model", source.name, source.origin, notes, license_text=metadata.license, name_origin=source.name_origin
+    )
     lines += _task(metadata, notes)
     lines += _framework(facts.form, facts.versions, notes)
     lines += [*_format(facts.form, source.path.name, notes), *facts.lines]

@@ -153,7 +153,7 @@ def class_folder_lines(source: ScaffoldSource, form: str, samples: Sequence[str]
 def _class_fault(classes: Sequence[str]) -> str:
     """Return why the names of folders are not those of classes; empty if they are."""
     if len(classes) < 2:  # noqa: PLR2004 - one class is nothing to tell apart
-        return f"all files are in one folder, {format_original(classes[0])}"
+        return f"all are in one folder, {format_original(classes[0])}: classification needs at least two classes"
     if any(not name.isprintable() or name != name.strip() for name in classes):
         return "the name of a folder has spaces at its ends, or is not printable"
     if hidden := next((name for name in classes if name.startswith((".", "__"))), None):

@@ -15,6 +15,8 @@ Answers = Mapping[str, Any]
 CONFIRMED: Final = object()
 """The answer to a TODO line that asks to check a generated value: the value is right."""
 
+TODO_NOTE: Final = "# Unknown values are omitted, each with a TODO line: add the value, then delete the line."
+"""The line of a generated text that explains its TODO lines."""
 _FLOW_STARTS = "[{\"'"
 _CONFIRM = "# TODO confirm:"
 _INDENT = "  "
@@ -89,6 +91,12 @@ def contains_path(path: str, inner: str) -> bool:
     return inner == path or inner.startswith((f"{path}.", f"{path}["))
 
 
+def join_lines(lines: Sequence[str]) -> str:
+    """Return the text of lines, without ``TODO_NOTE`` if no TODO line is left."""
+    has_todos = any(line.lstrip().startswith("# TODO ") for line in lines)
+    return "".join(f"{line}\n" for line in lines if has_todos or line != TODO_NOTE)
+
+
 def write_answers(text: str, findings: Sequence[Finding], answers: Answers) -> str:
     """Write values into a generated text.
 
@@ -120,7 +128,7 @@ def write_answers(text: str, findings: Sequence[Finding], answers: Answers) -> s
     for path, value in remaining.items():
         if value is not CONFIRMED:
             lines = _set_value(lines, path, value)
-    return "".join(f"{line}\n" for line in lines)
+    return join_lines(lines)
 
 
 def find_value(document: Any, path: str) -> Any:  # noqa: ANN401 - any YAML value

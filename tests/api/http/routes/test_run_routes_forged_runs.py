@@ -165,7 +165,9 @@ def end_of(document: Document) -> dict[str, Any]:
     return end
 
 
-@pytest.mark.parametrize("role", ["../../outside-the-run", "{tmp}/outside-the-run", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"])
+@pytest.mark.parametrize(
+    "role", ["../../outside-the-run", "{tmp}/outside-the-run", "a/b", "a\0b", "predictions/x", "a\n", "", "Ä"]
+)
 @pytest.mark.parametrize("sender", ["client", "worker"])
 def test_a_role_of_a_blob_is_no_path(
     client: Client, registry: LocalRegistry, run: Run, document: Document, sender: str, role: str, tmp_path: Path

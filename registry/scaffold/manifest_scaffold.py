@@ -3,22 +3,27 @@
 import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.artifact_names import Kind
+from benchlock.registry.artifact_names import Kind, find_close
 from benchlock.registry.inspection.formats.image_documents import read_wheels
 from benchlock.registry.scaffold.dataset_scaffold import dataset_lines
-from benchlock.registry.scaffold.model_scaffold import model_lines
+from benchlock.registry.scaffold.model_scaffold import MODEL_SUFFIXES, model_lines
 from benchlock.registry.scaffold.scaffold_answers import TODO_NOTE, join_lines
 from benchlock.registry.scaffold.source_files import ScaffoldSource, heading
 from benchlock.registry.text.collected_problems import Finding, ImportNotes, printable
 from benchlock.registry.text.yaml import Lines, block_lines, element_lines, entry_lines
 from benchlock.registry.versions.semantic_version import from_pep440
 
+_SUFFIXES = (*MODEL_SUFFIXES, ".yaml", ".yml", ".json", ".csv", ".jsonl", ".ndjson", ".parquet", ".npz", ".idx", ".gz")
+"""The file name extensions of models, datasets and manifests."""
+_MOST_FILES = 10_000
+"""Files of a folder that are compared with the name of a missing one."""
 _PREDICTORS = {
     "onnxruntime": ("onnxruntime", "onnxruntime"), "onnxruntime-gpu": ("onnxruntime", "onnxruntime"),
     "torch": ("pytorch", "pytorch"),
@@ -87,6 +92,25 @@ def _bare_framework(notes: ImportNotes) -> Lines:
     ]
 
 
+def suggest_file(text: str) -> str:
+    """Return the next step for a text that names no file: the nearest file, or where it was looked for.
+
+    The text is empty if it does not look like the path of a file.
+    """
+    path = Path(text)
+    looks_like_file = path.suffix.lower() in _SUFFIXES or path.is_absolute() or text.startswith(".")
+    if not looks_like_file and not ("/" in text and path.parent.is_dir()):
+        return ""
+    missing = next(place for place in (path, *path.parents) if place.parent.exists())
+    try:
+        names = sorted(entry.name for entry in islice(missing.parent.iterdir(), _MOST_FILES))
+    except OSError:
+        names = []
+    near = find_close(missing.name, names)
+    step = f"did you mean {missing.parent / near[0]}?" if near else "give an existing file or folder"
+    return f"{missing.parent.absolute()} has no {printable(missing.name)}; {step}"
+
+
 _KINDS: dict[Kind, Callable[[ScaffoldSource | None, ImportNotes], Lines]] = {
     "model": model_lines,
     "dataset": dataset_lines,
@@ -126,7 +150,7 @@ def scaffold_manifest(kind: Kind, path: Path | None, folder: Path) -> ManifestSc
     if path is None:
         return _make_scaffold(kind, None, ImportNotes())
     if not path.exists():
-        raise InvalidInputError(f"{path} not found", where=str(path), next_step="choose an existing file or folder")
+        raise InvalidInputError(f"{path} not found", where=str(path), next_step=suggest_file(str(path)))
     return scaffold_source(kind, ScaffoldSource(path, folder, ImportNotes()), printable(path.name))
 
 

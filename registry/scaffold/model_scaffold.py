@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchlock.registry.inspection.formats import model_graphs
 from benchlock.registry.inspection.formats.graph_operations import GraphOperations, trace_onnx, trace_tflite
@@ -32,7 +33,8 @@ _BY_ENDING = {
 _TORCHVISION = "/code/__torch__/torchvision/models/"
 """The folder in a TorchScript archive with the code of a torchvision network."""
 _TORCH = (".pt", ".pth", ".th", ".bin", ".ckpt")
-
+MODEL_SUFFIXES: Final = (*_BY_ENDING, *_TORCH)
+"""The file name extensions of models, in lower case."""
 
 _LABELS = "labels.txt"
 

@@ -25,7 +25,7 @@ from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
-from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest
+from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest, suggest_file
 from benchlock.registry.text.yaml import list_todos
 from tests.support.registry import graphs, tflite
 from tests.support.registry.digits import DIGITS
@@ -431,3 +431,23 @@ def test_a_file_with_a_usual_name_has_the_name_of_its_folder(path: str, name: st
     findings = [(finding.what, finding.done) for finding in scaffold.findings if finding.path == "name"]
     assert findings == [(reason, f"written as {name}")]
     assert f"\nname: {name}\n" in scaffold.text
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("modle.onnx", "HERE has no modle.onnx; did you mean model.onnx?"),
+        ("modles/model.onnx", "HERE has no modles; did you mean models?"),
+        ("models/tset", "HERE/models has no tset; did you mean models/test?"),
+        ("models/x.onnx", "HERE/models has no x.onnx; give an existing file or folder"),
+        ("modle", ""),
+        ("acme/modle", ""),
+    ],
+)
+def test_the_nearest_file_is_suggested_for_a_path(
+    text: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "test").mkdir(parents=True)
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.chdir(tmp_path)
+    assert suggest_file(text) == step.replace("HERE", str(tmp_path))

@@ -39,8 +39,9 @@ from benchlock.registry.scaffold.hub_model import scaffold_hub_model
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest, suggest_file
 from benchlock.registry.scaffold.model_scaffold import detect_format
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
+from benchlock.registry.scaffold.sample_index import find_unlisted
 from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
-from benchlock.registry.text.collected_problems import Problems
+from benchlock.registry.text.collected_problems import Problems, printable
 from benchlock.registry.text.yaml import read_yaml
 from benchlock.registry.versions.version_ranges import ANY, Constraint
 
@@ -255,6 +256,8 @@ class FileCollector:
         if target.exists():
             artifact = self._read_existing(kind, target)
             _require_source(artifact, source, target)
+            if warning := _describe_unlisted(artifact.manifest, target):
+                self.answers.show(warning, ())
             return artifact
         if kind == "model" and "model.format" not in self.answers.values and detect_format(source) is None:
             step = "give the model first, then the dataset; give model.format for a file with another ending"
@@ -417,6 +420,18 @@ def _require_source(artifact: EvaluatedArtifact, source: Path, target: Path) -> 
     wanted = source.resolve()
     if not any(place == wanted or place in wanted.parents or wanted in place.parents for place in places):
         raise _other_source_error(str(source), target)
+
+
+def _describe_unlisted(manifest: Model | Dataset, path: Path) -> str:
+    """Return a warning that files in class folders are not in their index; empty if all are."""
+    unlisted = find_unlisted(manifest, path.parent) if isinstance(manifest, Dataset) else []
+    if not unlisted:
+        return ""
+    count = f"{len(unlisted)} files are" if len(unlisted) > 1 else "1 file is"
+    generated = [file.source for file in files_of(manifest) if file.path.endswith((".csv", ".txt"))]
+    names = ", ".join([path.name, *(Path(str(source)).name for source in generated)])
+    step = f"to include them, delete {names}, and add --set dataset.version=NEXT"
+    return f"warning: {count} not in the index and not evaluated, first {printable(unlisted[0])}; {step}"
 
 
 def _other_source_error(source: str, target: Path) -> InvalidInputError:

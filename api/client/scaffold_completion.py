@@ -149,6 +149,8 @@ class PendingScaffold:
         places = [str(problem.where).partition(" (") for problem in problems]
         parts = {_PART.sub(r"\1", place) for place, _, name in places if name.startswith(f"{self.unwritten},")}
         parts.discard("files")
+        if parts & {"outputs", "predictions"}:
+            parts.add("task")
         related = [path for path in own if any(contains_path(part, path) for part in parts)]
         offsets = self._list_missing_offsets({path: own[path] for path in own if not path.endswith("label_offset")})
         findings = {finding.path: finding for finding in (*self.scaffold.findings, *offsets)}

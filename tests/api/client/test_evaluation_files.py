@@ -277,7 +277,15 @@ def test_folders_of_classes_become_a_dataset_with_the_files_that_it_refers_to(fo
     )
     write(files)
     publish_all(files.drafts, *empty_registry(folder))
-    assert collector().collect(*words).generated == ()
+    shown = list[tuple[str, Sequence[Finding]]]()
+    assert collector(shown=shown).collect(*words).generated == ()
+    assert not any(heading.startswith("warning") for heading, _ in shown)
+    for name in ("2.png", "3.png"):
+        shutil.copy(folder / "photos" / "cat" / "1.png", folder / "photos" / "dog" / name)
+    assert collector(shown=shown).collect(*words).generated == ()
+    (warning,) = (heading for heading, _ in shown if heading.startswith("warning"))
+    assert "2 files are not in the index and not evaluated, first photos/dog/2.png" in warning
+    assert "delete photos.dataset.yaml, photos.all.csv, photos.labels.txt" in warning
     (folder / "photos.dataset.yaml").unlink()
     labels = next(path for path in folder.glob("photos.*") if path.name.endswith("labels.txt"))
     labels.write_text("others\n")

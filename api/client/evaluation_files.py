@@ -36,6 +36,7 @@ from benchlock.registry.manifests import Dataset, File, Model, files_of, plain
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.scaffold.hub_model import scaffold_hub_model
+from benchlock.registry.scaffold.label_range import find_excess_label, read_local
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest, suggest_file
 from benchlock.registry.scaffold.model_scaffold import detect_format
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
@@ -231,6 +232,11 @@ class FileCollector:
                 for problem in () if artifact.draft is None else artifact.draft.problems:
                     problems.add(problem)
         problems.refuse()
+        split, (model, dataset) = answers.get("request.dataset.split"), artifacts
+        if isinstance(sources[0], PendingScaffold) and (excess := _find_excess_label(model, dataset, split)):
+            path, what, step = excess
+            where = read_yaml(model.generated[0].text, sources[0].unwritten).where(path)
+            raise InvalidInputError(what, where=where, next_step=step)
         return artifacts
 
     def _complete(self, source: PendingScaffold, answers: Mapping[str, Any]) -> EvaluatedArtifact:
@@ -420,6 +426,21 @@ def _require_source(artifact: EvaluatedArtifact, source: Path, target: Path) -> 
     wanted = source.resolve()
     if not any(place == wanted or place in wanted.parents or wanted in place.parents for place in places):
         raise _other_source_error(str(source), target)
+
+
+def _find_excess_label(
+    model: EvaluatedArtifact, dataset: EvaluatedArtifact, split: object
+) -> tuple[str, str, str] | None:
+    """Return the label offset that moves labels of a local split beyond the scores; None if nothing is known of it."""
+    assert isinstance(model.manifest, Model)
+    assert isinstance(dataset.manifest, Dataset)
+    splits = dataset.manifest.splits
+    name = next(iter(splits)) if len(splits) == 1 else str(split)
+    if dataset.draft is None or name not in splits:
+        return None
+    texts = {file.path: file.text for file in dataset.generated}
+    read = read_local(dataset.manifest, dataset.draft.path.parent, texts)
+    return find_excess_label(model.manifest, dataset.manifest, splits[name], read)
 
 
 def _describe_unlisted(manifest: Model | Dataset, path: Path) -> str:

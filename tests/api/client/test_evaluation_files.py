@@ -16,7 +16,7 @@ from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.publication import publish_all
 from benchlock.registry.text.collected_problems import Finding
@@ -125,6 +125,24 @@ def test_values_without_a_default_are_asked_for_and_answers_may_raise_others(fol
 
     collector(given, ask).collect(str(folder / "digits.onnx"), str(folder / "data" / "test-images.idx"))
     assert rounds == [["model.outputs[0].type"], ["model.outputs[0].label_offset"]]
+
+
+def test_a_label_offset_without_a_score_for_a_label_is_asked_for_again(folder: Path) -> None:
+    words = (str(folder / "digits.onnx"), str(folder / "data" / "test-images.idx"))
+    values = ANSWERS | {"model.outputs[0].label_offset": 1}
+    with pytest.raises(InvalidInputError, match="label 9 of the dataset is class index 10, but the output has 10"):
+        collector(values).collect(*words)
+    revised = list[tuple[str, Any]]()
+
+    def revise(problems: Sequence[BenchlockError], questions: Sequence[OpenValue]) -> Mapping[str, Any]:
+        assert [problem.next_step for problem in problems] == ["write label_offset: 0"]
+        revised.extend((question.path, question.default) for question in questions)
+        return {"model.outputs[0].label_offset": 0}
+
+    source = AnswerSource(accept, lambda *_: None, values, revise=revise)
+    files = FileCollector(no_registry, source).collect(*words)
+    assert revised == [("model.outputs[0].type", "class-scores"), ("model.outputs[0].label_offset", 1)]
+    assert "label_offset: 0" in files.generated[0].text
 
 
 def test_an_answer_is_checked_alone(folder: Path) -> None:

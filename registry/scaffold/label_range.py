@@ -38,8 +38,10 @@ def read_local(dataset: Dataset, folder: Path, texts: Mapping[Path, str]) -> Rea
     def read(path: str) -> bytes | None:
         tree = next((name for name in places if name.endswith("/") and path.startswith(name)), "")
         place = places[tree] / path.removeprefix(tree) if tree else places.get(path)
-        if place is None or place in texts or not place.is_file():
-            return texts[place].encode() if place in texts else None
+        if place is not None and place in texts:
+            return texts[place].encode()
+        if place is None or not place.is_file():
+            return None
         try:
             with open_unpacked(place) as stream:
                 return read_whole(stream, BUDGET.document)

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ STEPS_HINT: Final = (
     "method: bilinear, antialias: true}}, {center_crop: {size: [224, 224], offset: half_even}}, "
     "{cast: {dtype: float32}}, {normalize: {mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375]}}, "
     "{transpose: {layout: NCHW}}], which is torchvision's preprocessing for ImageNet; "
-    "docs/reference/steps.md describes every step"
+    "the page Steps of the documentation describes every step"
 )
 """An example, since the steps are the longest answer."""
 SUBJECTS: Final = ("model", "dataset", "request")
@@ -136,13 +136,17 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
     given: dict[str, Any] = {}
-    source = AnswerSource(partial(_remember, ask, given), _show_findings, values, files)
-    with clock.part("setup"), _shown_if_lost(given):
-        collected = FileCollector(lambda: invocation.opened, source, directory, invocation.progress).collect(
-            model, dataset
-        )
-        if collected.generated and is_terminal and not yes:
-            click.confirm("Write these files, publish and run?", default=True, abort=True, err=True)
+    revise = partial(_remember, _revise_on_terminal, given) if is_terminal and not yes else None
+    source = AnswerSource(partial(_remember, ask, given), _show_findings, values, files, revise)
+    written: list[Path] = []
+    with clock.part("setup"), _shown_if_lost(given, written, f"benchlock eval {shlex.join([model, dataset])}"):
+        collected = FileCollector(
+            lambda: invocation.opened, source, directory, invocation.progress, cache(invocation.find_registry)
+        ).collect(model, dataset)
+        question = "Write these files, publish and run?"
+        if collected.generated and is_terminal and not yes and not click.confirm(question, default=True, err=True):
+            raise click.Abort("nothing was written, published or run")
+        written += [generated.path for generated in collected.generated]
         steps, warnings = output.Bars(lines=True), list[str]()
         evaluation = Evaluation(
             invocation.opened, options, parsed_isolation, _notify, warnings.append, steps, invocation.progress
@@ -161,25 +165,36 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     report_run(invocation, result.lock, run, clock, details)
 
 
-def _remember(
-    ask: Callable[[Sequence[OpenValue]], Mapping[str, Any]], given: dict[str, Any], values: Sequence[OpenValue]
-) -> Mapping[str, Any]:
-    """Ask for values, and add the answers to ``given``."""
-    answers = ask(values)
+def _remember(ask: Callable[..., Mapping[str, Any]], given: dict[str, Any], *questions: object) -> Mapping[str, Any]:
+    """Return ``ask(*questions)``, and add these answers to ``given``."""
+    answers = ask(*questions)
     given.update(answers)
     return answers
 
 
 @contextmanager
-def _shown_if_lost(given: Mapping[str, Any]) -> Iterator[None]:
-    """Print the answers if the user breaks off or something fails, so that they need not be written again."""
+def _shown_if_lost(given: Mapping[str, Any], files: Sequence[Path], command: str) -> Iterator[None]:
+    """Print the answers, or the files that have them, if the user breaks off or something fails.
+
+    Args:
+        given: The answers of the user by path.
+        files: The files to write; some of them may be written.
+        command: The command to go on with.
+    """
     try:
         yield
     except (click.Abort, KeyboardInterrupt, BenchlockError):
-        if lines := [f"{path}: {format_flow(answer)}" for path, answer in given.items() if answer is not CONFIRMED]:
-            say_question("\nYour answers, for a file that --answers reads:")
+        lines = [f"{path}: {format_flow(answer)}" for path, answer in given.items() if answer is not CONFIRMED]
+        if written := [str(path) for path in files if path.exists()]:
+            say_question("")
+            say_question(f"Written, with your answers: {', '.join(written)}")
+            say_question(f"Edit them if needed; to go on: {command}")
+        elif lines:
+            say_question("")
+            say_question("Your answers, for a file that --answers reads:")
             for line in lines:
                 say_question(line)
+            say_question(f"To go on with them: {command} --answers FILE")
         raise
 
 
@@ -273,6 +288,17 @@ def _ask_on_terminal(values: Sequence[OpenValue]) -> Mapping[str, Any]:
     return {values[0].path: _ask_for(values[0])}
 
 
+def _revise_on_terminal(problems: Sequence[BenchlockError], values: Sequence[OpenValue]) -> Mapping[str, Any]:
+    """Print what does not fit together, and ask again for the answers that it is about."""
+    say_question("")
+    say_question("These answers do not fit together:")
+    for problem in problems:
+        for line in str(problem).splitlines():
+            say_question(f"  {line}")
+    say_question("Correct them, or press Enter to keep an answer.")
+    return {value.path: _ask_for(value) for value in values}
+
+
 def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
     """Ask for one value; a rejected default is asked for by its path."""
     say_question("")
@@ -280,7 +306,7 @@ def _ask_for(value: OpenValue) -> Any:  # noqa: ANN401 - any YAML value
     if value.is_confirmation and click.confirm("  Is that right?", default=True, err=True):
         return CONFIRMED
     say_question(f"  {'write the right value' if value.is_confirmation else _explain(value)}")
-    default = None if value.default in (UNSET, CONFIRMED) else value.default
+    default = None if value.default in (UNSET, CONFIRMED) else format_flow(value.default)
     return click.prompt(f"  {value.path}", default=default, value_proc=_parser(value), err=True)
 
 
@@ -295,14 +321,14 @@ def _parser(value: OpenValue) -> Callable[[str], Any]:
         except InvalidInputError as error:
             answer, problems = None, (error,)
         if problems:
-            raise click.UsageError("\n".join(_describe_problem(problem, value.finding.path) for problem in problems))
+            raise click.UsageError("\n".join(_describe_problem(problem, value) for problem in problems))
         return answer
 
     return parse
 
 
-def _describe_problem(problem: BenchlockError, path: str) -> str:
-    """Return where in the answer for ``path`` a problem is, the problem and the next step."""
+def _describe_problem(problem: BenchlockError, value: OpenValue) -> str:
+    """Return where in the answer for a value a problem is, the problem and the next step."""
     place = str(problem.where or "").partition(" (")[0]
-    what = problem.what if place in ("", path) else f"{place}: {problem.what}"
+    what = problem.what if place in ("", value.finding.path) else f"{value.subject}.{place}: {problem.what}"
     return f"{what}; {problem.next_step}" if problem.next_step else what

@@ -54,8 +54,8 @@ def run(arguments: list[str]) -> int:
     words = arguments or ["--help"]
     try:
         outcome = benchlock.main(args=words, prog_name="benchlock", standalone_mode=False)
-    except (KeyboardInterrupt, click.Abort):
-        show_error(UserInterrupt("interrupted"), as_json=_wants_json(arguments))
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        show_error(UserInterrupt(str(interrupt) or "interrupted"), as_json=_wants_json(arguments))
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of the output has gone, and Python must not flush to the closed pipe at exit.

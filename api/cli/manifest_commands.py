@@ -76,7 +76,7 @@ def _scaffold(invocation: Invocation, kind: Kind, file: str | None, out: Path | 
         target = _choose_target(None, out)
         registry = None if "://" in invocation.registry else invocation.find_registry()
         store = None if registry is None else registry.trial_store
-        return target, scaffold_hub(kind, file, target.parent, store, invocation.progress)
+        return target, scaffold_hub(kind, file, target.parent, lambda: store, invocation.progress)
     source = None if file is None else Path(file).absolute()
     target = _choose_target(source, out)
     return target, scaffold_manifest(kind, source, target.parent)

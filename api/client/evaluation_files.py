@@ -5,8 +5,9 @@ A generated file is completed before anything is written. An existing file is us
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import UNSET
 
@@ -30,17 +31,22 @@ from benchlock.artifacts.sources import parse_hub_repository
 from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.runner.host_platform import this_platform
 from benchlock.registry.artifact_names import Kind, parse_name
+from benchlock.registry.catalogue.catalogue_protocol import CatalogueProtocol
 from benchlock.registry.manifests import Dataset, File, Model, files_of, plain
 from benchlock.registry.publishing.drafts import Draft, read_draft
 from benchlock.registry.requests.evaluation_request import Request, read_request
 from benchlock.registry.scaffold.hub_model import scaffold_hub_model
-from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest
+from benchlock.registry.scaffold.label_range import find_excess_label, read_local
+from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold, scaffold_manifest, suggest_file
 from benchlock.registry.scaffold.model_scaffold import detect_format
 from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
+from benchlock.registry.scaffold.sample_index import find_unlisted
 from benchlock.registry.scaffold.scaffold_answers import CONFIRMED, find_value
-from benchlock.registry.text.collected_problems import Problems
+from benchlock.registry.text.collected_problems import Problems, printable
 from benchlock.registry.text.yaml import read_yaml
 from benchlock.registry.versions.version_ranges import ANY, Constraint
+
+T = TypeVar("T")
 
 HUB: Final = "hf:"
 """The beginning of a source on the Hugging Face Hub."""
@@ -82,14 +88,17 @@ class EvaluationFiles:
         return tuple(part.draft for part in (self.model, self.dataset) if part.draft is not None)
 
 
-def scaffold_hub(kind: Kind, text: str, folder: Path, store: BlobStore | None, progress: Progress) -> ManifestScaffold:
+def scaffold_hub(
+    kind: Kind, text: str, folder: Path, open_store: Callable[[], BlobStore | None], progress: Progress
+) -> ManifestScaffold:
     """Generate the manifest of a model on the Hub.
 
     Args:
         kind: The kind of the manifest, which must be a model.
         text: ``hf:ORG/NAME@REVISION``, perhaps with a path.
         folder: The folder that the manifest will be written to.
-        store: Receives the model file, so that publishing need not download it again; None for no store.
+        open_store: Opens the store that receives the model file, so that publishing need not download it again; returns
+            None if there is none.
         progress: Shows the download.
 
     Raises:
@@ -105,7 +114,7 @@ def scaffold_hub(kind: Kind, text: str, folder: Path, store: BlobStore | None, p
     source = parse_hub_repository(text, access.hub, access.network)
 
     def keep(path: Path, digest: Digest) -> None:
-        if store is not None:
+        if (store := open_store()) is not None:
             store.put_file(path, digest)
 
     return scaffold_hub_model(source, folder, keep=keep, progress=progress)
@@ -116,17 +125,20 @@ class FileCollector:
     """Finds or generates the files of evaluations.
 
     Attributes:
-        open_registry: Opens the registry, for published names.
+        open_registry: Opens the registry, for files that are downloaded.
         answers: Where answers come from.
         directory: The folder for generated files; None for that of the model, or of the dataset if the model is
             published.
         progress: Shows downloads.
+        find_registry: Opens the registry for published names, or returns None if there is none; absent, it is
+            ``open_registry``.
     """
 
     open_registry: Callable[[], Registry]
     answers: AnswerSource
     directory: Path | None = None
     progress: Progress = SILENT
+    find_registry: Callable[[], Registry | None] | None = None
 
     def collect(self, model: str, dataset: str) -> EvaluationFiles:
         """Find or generate the files of an evaluation; write nothing.
@@ -147,15 +159,7 @@ class FileCollector:
         generated = [source for source in sources if isinstance(source, PendingScaffold)]
         for source in generated:
             self.answers.show(f"{source.subject}: {source.path} (new)", source.scaffold.findings)
-        answers = self._answer(generated)
-        artifacts = [
-            self._complete(source, answers) if isinstance(source, PendingScaffold) else source for source in sources
-        ]
-        problems = Problems()
-        for draft in (artifact.draft for artifact in artifacts if artifact.draft is not None):
-            for problem in draft.problems:
-                problems.add(problem)
-        problems.refuse()
+        artifacts = self._settle(generated, partial(self._complete_all, sources))
         return self._add_request(artifacts[0], artifacts[1], folder)
 
     def _choose_folder(self, model: str, dataset: str) -> Path:
@@ -198,12 +202,42 @@ class FileCollector:
         step = f"create its manifest: benchlock init {kind} {text}"
         raise InvalidInputError(f"{text} has no manifest", where=text, next_step=step)
 
-    def _answer(self, generated: Sequence[PendingScaffold]) -> dict[str, Any]:
-        """Return all answers, asking until no value is open: an answer may raise another one."""
+    def _settle(self, generated: Sequence[PendingScaffold], build: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return what ``build`` makes of all answers.
+
+        An answer may raise another question, and answers that do not fit together are asked for again.
+        """
         answers = dict(self.answers.values)
-        while values := [value for source in generated for value in source.list_open(answers)]:
-            answers |= self.answers.ask(values)
-        return answers
+        while True:
+            while values := [value for source in generated for value in source.list_open(answers)]:
+                answers |= self.answers.ask(values)
+            try:
+                return build(answers)
+            except InvalidInputError as error:
+                problems = error.problems or (error,)
+                values = [value for source in generated for value in source.list_concerned(problems, answers)]
+                if self.answers.revise is None or not values:
+                    raise
+            answers |= self.answers.revise(problems, values)
+
+    def _complete_all(
+        self, sources: Sequence[EvaluatedArtifact | PendingScaffold], answers: Mapping[str, Any]
+    ) -> list[EvaluatedArtifact]:
+        """Return the artifacts with all answers; raise all their problems at once."""
+        problems, artifacts = Problems(), list[EvaluatedArtifact]()
+        for source in sources:
+            with problems.noted():
+                artifact = self._complete(source, answers) if isinstance(source, PendingScaffold) else source
+                artifacts.append(artifact)
+                for problem in () if artifact.draft is None else artifact.draft.problems:
+                    problems.add(problem)
+        problems.refuse()
+        split, (model, dataset) = answers.get("request.dataset.split"), artifacts
+        if isinstance(sources[0], PendingScaffold) and (excess := _find_excess_label(model, dataset, split)):
+            path, what, step = excess
+            where = read_yaml(model.generated[0].text, sources[0].unwritten).where(path)
+            raise InvalidInputError(what, where=where, next_step=step)
+        return artifacts
 
     def _complete(self, source: PendingScaffold, answers: Mapping[str, Any]) -> EvaluatedArtifact:
         """Return the artifact of a generated manifest."""
@@ -211,7 +245,7 @@ class FileCollector:
         for file in generated[1:]:
             file.require_same_text()
         manifest = generated[0]
-        draft = read_draft(manifest.text, f"{manifest.path}, not written", manifest.path, source_access())
+        draft = read_draft(manifest.text, source.unwritten, manifest.path, source_access())
         return _evaluate_draft(draft, source.subject, generated)
 
     def _find(self, kind: Literal["model", "dataset"], text: str, folder: Path) -> EvaluatedArtifact | PendingScaffold:
@@ -228,6 +262,8 @@ class FileCollector:
         if target.exists():
             artifact = self._read_existing(kind, target)
             _require_source(artifact, source, target)
+            if warning := _describe_unlisted(artifact.manifest, target):
+                self.answers.show(warning, ())
             return artifact
         if kind == "model" and "model.format" not in self.answers.values and detect_format(source) is None:
             step = "give the model first, then the dataset; give model.format for a file with another ending"
@@ -242,7 +278,7 @@ class FileCollector:
         repository = parse_hub_repository(text, access.hub, access.network).name
         target = folder / f"{repository.rpartition('/')[2]}.{kind}.yaml"
         if not target.exists():
-            scaffold = scaffold_hub(kind, text, folder, self.open_registry().trial_store, self.progress)
+            scaffold = scaffold_hub(kind, text, folder, lambda: self.open_registry().trial_store, self.progress)
             return PendingScaffold(kind, target, scaffold)
         artifact = self._read_existing(kind, target)
         if not any(str(file.source).startswith(f"hf://{repository}@") for file in _sources(artifact)):
@@ -255,13 +291,16 @@ class FileCollector:
         try:
             parsed = parse_name(name)
         except InvalidInputError as error:
-            step = f"give a published name, a manifest, or a file or folder of a {kind}"
+            step = suggest_file(text) or f"give a published name, a manifest, or a file or folder of a {kind}"
             raise InvalidInputError(f"{text} not found", where=text, next_step=step) from error
         self._refuse_answers(kind, f"{kind}/{name} is published, and a published version never changes")
-        catalogue = self.open_registry().catalogue
+        registry = (self.find_registry or self.open_registry)()
         try:
+            catalogue = _open_catalogue(registry, kind, name)
             entry = catalogue.newest(kind, parsed, Constraint.parse(constraint) if at else ANY)
         except UnknownNameError as error:
+            if step := suggest_file(text):
+                raise InvalidInputError(f"{text} not found", where=text, next_step=step) from error
             what = f"{error.what}, and no file or folder has this name"
             raise UnknownNameError(what, where=error.where, next_step=error.next_step) from error
         manifest = catalogue.manifest(entry.reference)
@@ -314,10 +353,23 @@ class FileCollector:
         else:
             pending = PendingScaffold("request", path, scaffold)
             self.answers.show(f"request: {path} (new)", scaffold.findings)
-            (generated,) = pending.complete(self._answer([pending]))
-            request = read_request(generated.text, f"{path}, not written")
+            request, generated = self._settle([pending], partial(_complete_request, pending))
             files.append(generated)
         return EvaluationFiles(model, dataset, request, path, tuple(files))
+
+
+def _open_catalogue(registry: Registry | None, kind: Kind, name: str) -> CatalogueProtocol:
+    """Return the catalogue of the registry; without a registry, no name is published."""
+    if registry is None:
+        step = f"give a file or folder of a {kind}, or the registry in which {name} is published"
+        raise UnknownNameError(f"unknown {kind} {name!r}", where=f"{kind}/{name}", next_step=step)
+    return registry.catalogue
+
+
+def _complete_request(pending: PendingScaffold, answers: Mapping[str, Any]) -> tuple[Request, GeneratedFile]:
+    """Return a generated request with all answers, and its file."""
+    (generated,) = pending.complete(answers)
+    return read_request(generated.text, pending.unwritten), generated
 
 
 def _scaffold_request(model: EvaluatedArtifact | None, dataset: EvaluatedArtifact | None) -> ManifestScaffold:
@@ -374,6 +426,33 @@ def _require_source(artifact: EvaluatedArtifact, source: Path, target: Path) -> 
     wanted = source.resolve()
     if not any(place == wanted or place in wanted.parents or wanted in place.parents for place in places):
         raise _other_source_error(str(source), target)
+
+
+def _find_excess_label(
+    model: EvaluatedArtifact, dataset: EvaluatedArtifact, split: object
+) -> tuple[str, str, str] | None:
+    """Return the label offset that moves labels of a local split beyond the scores; None if nothing is known of it."""
+    assert isinstance(model.manifest, Model)
+    assert isinstance(dataset.manifest, Dataset)
+    splits = dataset.manifest.splits
+    name = next(iter(splits)) if len(splits) == 1 else str(split)
+    if dataset.draft is None or name not in splits:
+        return None
+    texts = {file.path: file.text for file in dataset.generated}
+    read = read_local(dataset.manifest, dataset.draft.path.parent, texts)
+    return find_excess_label(model.manifest, dataset.manifest, splits[name], read)
+
+
+def _describe_unlisted(manifest: Model | Dataset, path: Path) -> str:
+    """Return a warning that files in class folders are not in their index; empty if all are."""
+    unlisted = find_unlisted(manifest, path.parent) if isinstance(manifest, Dataset) else []
+    if not unlisted:
+        return ""
+    count = f"{len(unlisted)} files are" if len(unlisted) > 1 else "1 file is"
+    generated = [file.source for file in files_of(manifest) if file.path.endswith((".csv", ".txt"))]
+    names = ", ".join([path.name, *(Path(str(source)).name for source in generated)])
+    step = f"to include them, delete {names}, and add --set dataset.version=NEXT"
+    return f"warning: {count} not in the index and not evaluated, first {printable(unlisted[0])}; {step}"
 
 
 def _other_source_error(source: str, target: Path) -> InvalidInputError:

@@ -1,6 +1,7 @@
 """Generated manifests and requests, completed by answers of the user before they are written."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,6 +37,8 @@ _CLASSIFIER: Final = {
 }  # fmt: skip
 """The values of a model that classifies pictures. How a picture becomes its input is in none of them."""
 _PICTURE_AXES: Final = 4
+_PART: Final = re.compile(r"^([^.\[]*(?:\[[0-9]+\])?).*$", re.DOTALL)
+"""A path that begins with a key, and perhaps an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +91,15 @@ class AnswerSource:
         show: Gets what was inferred: a heading, and the findings.
         values: Given answers by path, such as ``model.task``.
         files: Further files of the model: its labels and its code, each with ``path``, ``role`` and ``source``.
+        revise: Returns new answers to the given values, whose defaults are answers that the given problems are about;
+            None if answers are final.
     """
 
     ask: Callable[[Sequence[OpenValue]], Mapping[str, Any]]
     show: Callable[[str, Sequence[Finding]], None]
     values: Mapping[str, Any] = field(default_factory=dict)
     files: tuple[Mapping[str, str], ...] = ()
+    revise: Callable[[Sequence[BenchlockError], Sequence[OpenValue]], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +131,54 @@ class PendingScaffold:
         paths = {finding.path for finding in findings}
         findings += [finding for finding in self._list_missing_offsets(own) if finding.path not in paths]
         values = [
-            OpenValue(
-                self.subject,
-                finding,
-                confirms := is_confirmation(text, finding),
-                _default_of(finding, confirms),
-                partial(self._check, own, finding),
-            )
-            for finding in findings
+            self._make_value(own, finding, _default_of(finding, is_confirmation(text, finding))) for finding in findings
         ]
         return list(map(self._offer_classifier, values)) if self._is_like_a_classifier(own) else values
 
+    def _make_value(self, own: Mapping[str, Any], finding: Finding, default: Any) -> OpenValue:  # noqa: ANN401
+        confirms = default is CONFIRMED
+        return OpenValue(self.subject, finding, confirms, default, partial(self._check, own, finding))
+
+    def list_concerned(self, problems: Sequence[BenchlockError], answers: Mapping[str, Any]) -> list[OpenValue]:
+        """List the answers that problems of the completed text are about, each with its answer as default.
+
+        Answers about the same input or output are concerned too: shape, layout and steps depend on each other. If a
+        problem is about no answer, all are.
+        """
+        own = {path: value for path, value in answers_of(self.subject, answers).items() if value is not CONFIRMED}
+        places = [str(problem.where).partition(" (") for problem in problems]
+        parts = {_PART.sub(r"\1", place) for place, _, name in places if name.startswith(f"{self.unwritten},")}
+        parts.discard("files")
+        if parts & {"outputs", "predictions"}:
+            parts.add("task")
+        related = [path for path in own if any(contains_path(part, path) for part in parts)]
+        offsets = self._list_missing_offsets({path: own[path] for path in own if not path.endswith("label_offset")})
+        findings = {finding.path: finding for finding in (*self.scaffold.findings, *offsets)}
+        return [
+            self._make_value(own, findings.get(path) or Finding(path, "inferred", "your value", "write it"), own[path])
+            for path in related or (own if parts else ())
+        ]
+
+    @property
+    def unwritten(self) -> str:
+        """The name of the completed text in errors."""
+        return f"{self.path}, not written"
+
     def _check(self, own: Mapping[str, Any], finding: Finding, value: object) -> Sequence[BenchlockError]:
         """Return the problems of an answer; what other values lack is no problem of it."""
-        text = write_answers(self.scaffold.text, self.scaffold.findings, {**own, finding.path: value})
         try:
-            problems = _examine(self.subject, text)
+            problems = _examine(self.subject, self._write({**own, finding.path: value}))
         except InvalidInputError as error:
             problems = error.problems or (error,)
         return [problem for problem in problems if _concerns(problem, finding.path)]
 
+    def _write(self, own: Mapping[str, Any]) -> str:
+        """Return the text with the answers so far."""
+        return write_answers(self.scaffold.text, self.scaffold.findings, own, f"{self.subject}.")
+
     def _read(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the document with the answers so far."""
-        document = read_yaml(write_answers(self.scaffold.text, self.scaffold.findings, own), self.path.name).value
+        document = read_yaml(self._write(own), self.path.name).value
         return document if isinstance(document, dict) else {}
 
     def _is_like_a_classifier(self, own: Mapping[str, Any]) -> bool:
@@ -201,7 +232,7 @@ class PendingScaffold:
         self, answers: Mapping[str, Any], files: Iterable[Mapping[str, str]] = ()
     ) -> tuple[GeneratedFile, ...]:
         """Return the text with all answers, first; then the texts of the files that it refers to."""
-        text = write_answers(self.scaffold.text, self.scaffold.findings, answers_of(self.subject, answers))
+        text = self._write(answers_of(self.subject, answers))
         folder = self.path.parent
         for file in files:
             text = add_file(text, {**file, "source": os.path.relpath(file["source"], folder)})

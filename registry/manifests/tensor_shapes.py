@@ -127,7 +127,10 @@ def check_result(result: Tensor, declared: Tensor, place: Place) -> None:
         raise place.at("dtype").error(f"the steps give {result.dtype}, not {declared.dtype}", step)
     if result.layout is not None and result.layout != declared.layout:
         what = f"the steps give {result.layout}, not {declared.layout or 'a tensor without a layout'}"
-        raise place.at("layout").error(what, f"write layout: N{result.layout}, or add a transpose as a step")
+        step = f"write layout: N{result.layout}"
+        if declared.layout is not None:
+            step = f"add {{transpose: {{layout: N{declared.layout}}}}} as the last step, or {step}"
+        raise place.at("layout").error(what, step)
     if result.sizes is None or declared.sizes is None:
         return
     pairs = zip(result.sizes, declared.sizes, strict=False)

@@ -38,7 +38,7 @@ def dataset_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     is_json = path.is_file() and path.suffix.lower() == ".json"
     if is_json and is_croissant(path):
         return croissant_lines(source)
-    lines = heading("dataset", source.name, path.name, notes)
+    lines = heading("dataset", source.name, path.name, notes, name_origin=source.name_origin)
     if path.is_dir():
         return lines + _folder(source)
     if path.suffix.lower() == ".csv":
@@ -75,8 +75,9 @@ def _folder(source: ScaffoldSource) -> Lines:
     lines = class_folder_lines(source, form, samples)
     if not isinstance(lines, str):
         return lines
-    what = f"{source.path.name} contains {len(samples)} sample files, but no index, and {lines}"
-    ask = "write a CSV with the columns path and label, list it in files, and reference it here: "
+    what = f"{source.path.name} contains {len(samples)} sample files, but nothing labels them: no index, and {lines}"
+    ask = "put the files of each class into a folder with its name, or write a CSV with the columns path and label "
+    ask += "and use it instead of the folder; or list the CSV in files, and reference it here: "
     ask += f"{{NAME: {{index: FILE, samples: {len(samples)}}}}}"
     todo = notes.todo("splits", "splits", "splits", what, ask)
     return [*entry_lines("format", form), todo, *block_lines("files", source.file(source.path))]

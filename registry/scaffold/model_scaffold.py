@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchlock.registry.inspection.formats import model_graphs
 from benchlock.registry.inspection.formats.graph_operations import GraphOperations, trace_onnx, trace_tflite
@@ -32,7 +33,8 @@ _BY_ENDING = {
 _TORCHVISION = "/code/__torch__/torchvision/models/"
 """The folder in a TorchScript archive with the code of a torchvision network."""
 _TORCH = (".pt", ".pth", ".th", ".bin", ".ckpt")
-
+MODEL_SUFFIXES: Final = (*_BY_ENDING, *_TORCH)
+"""The file name extensions of models, in lower case."""
 
 _LABELS = "labels.txt"
 
@@ -54,7 +56,9 @@ def model_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     if source is None:
         return [*heading("model", None, "", notes), *_bare(notes)]
     facts, metadata = _describe(source), read_metadata(source.path)
-    lines = heading("model", source.name, source.origin, notes, license_text=metadata.license)
+    lines = heading(
+        "model", source.name, source.origin, notes, license_text=metadata.license, name_origin=source.name_origin
+    )
     lines += _task(metadata, notes)
     lines += _framework(facts.form, facts.versions, notes)
     lines += [*_format(facts.form, source.path.name, notes), *facts.lines]

@@ -10,8 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from benchlock.artifacts.atomic_files import open_regular
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.file_trees import walk_tree
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, OverBudgetError, read_text_lines, read_whole
 from benchlock.registry.inspection.label_files import is_number
+from benchlock.registry.manifests import Dataset
 from benchlock.registry.scaffold.sample_files import SPLITS, split_name
 from benchlock.registry.scaffold.source_files import ScaffoldSource, require_samples
 from benchlock.registry.text.collected_problems import format_original
@@ -153,7 +155,7 @@ def class_folder_lines(source: ScaffoldSource, form: str, samples: Sequence[str]
 def _class_fault(classes: Sequence[str]) -> str:
     """Return why the names of folders are not those of classes; empty if they are."""
     if len(classes) < 2:  # noqa: PLR2004 - one class is nothing to tell apart
-        return f"all files are in one folder, {format_original(classes[0])}"
+        return f"all are in one folder, {format_original(classes[0])}: classification needs at least two classes"
     if any(not name.isprintable() or name != name.strip() for name in classes):
         return "the name of a folder has spaces at its ends, or is not printable"
     if hidden := next((name for name in classes if name.startswith((".", "__"))), None):
@@ -190,6 +192,30 @@ def _class_lines(source: ScaffoldSource, form: str, rows: Mapping[str, Sequence[
         path, more = _LABELS, source.generated_file(_LABELS, "".join(f"{name}\n" for name in classes))
     lines = [*entry_lines("format", form), *block_lines("splits", splits), *entry_lines("labels", path)]
     return [*lines, *block_lines("files", [*files, *more])]
+
+
+def find_unlisted(dataset: Dataset, folder: Path) -> list[str]:
+    """Return the samples in local class folders that their generated index does not list, by path in the dataset.
+
+    Args:
+        dataset: The manifest.
+        folder: The folder of the manifest.
+
+    Raises:
+        InvalidInputError: An index is not CSV.
+    """
+    endings = {"image-index": PICTURES, "wav-index": SOUNDS}.get(dataset.format, ())
+    places = {file.path: folder / str(file.source).removeprefix("file:") for file in dataset.files}
+    trees = {path: place for path, place in places.items() if path.endswith("/") and place.is_dir()}
+    indices = [places.get(str(split.index)) for split in dataset.splits.values()]
+    generated = tuple(f"{place.name}." for place in trees.values())
+    listed = set[str]()
+    for index in indices:
+        if index is None or index.parent != folder or not index.name.startswith(generated) or not index.is_file():
+            return []
+        listed.update(name for path, _, mask in read_rows(index, find_columns(index)) for name in (path, mask))
+    samples = (path + name for path, place in trees.items() for name, _ in walk_tree(place))
+    return [sample for sample in samples if sample.lower().endswith(endings) and sample not in listed]
 
 
 def _find_labels_file(folder: Path, names: Sequence[str]) -> Path | None:

@@ -15,6 +15,8 @@ Answers = Mapping[str, Any]
 CONFIRMED: Final = object()
 """The answer to a TODO line that asks to check a generated value: the value is right."""
 
+TODO_NOTE: Final = "# Unknown values are omitted, each with a TODO line: add the value, then delete the line."
+"""The line of a generated text that explains its TODO lines."""
 _FLOW_STARTS = "[{\"'"
 _CONFIRM = "# TODO confirm:"
 _INDENT = "  "
@@ -89,7 +91,13 @@ def contains_path(path: str, inner: str) -> bool:
     return inner == path or inner.startswith((f"{path}.", f"{path}["))
 
 
-def write_answers(text: str, findings: Sequence[Finding], answers: Answers) -> str:
+def join_lines(lines: Sequence[str]) -> str:
+    """Return the text of lines, without ``TODO_NOTE`` if no TODO line is left."""
+    has_todos = any(line.lstrip().startswith("# TODO ") for line in lines)
+    return "".join(f"{line}\n" for line in lines if has_todos or line != TODO_NOTE)
+
+
+def write_answers(text: str, findings: Sequence[Finding], answers: Answers, start: str = "") -> str:
     """Write values into a generated text.
 
     The value of a TODO line replaces the line; any other value replaces that of its key, or adds the key.
@@ -97,7 +105,8 @@ def write_answers(text: str, findings: Sequence[Finding], answers: Answers) -> s
     Args:
         text: The generated text.
         findings: Its findings.
-        answers: The values by path.
+        answers: The values by path; None for a key that does not exist changes nothing.
+        start: The beginning of each path in errors, such as ``model.``.
 
     Raises:
         InvalidInputError: A path is inside of a value on one line, or below a key that does not exist.
@@ -119,8 +128,8 @@ def write_answers(text: str, findings: Sequence[Finding], answers: Answers) -> s
             lines += _indented(entry_lines(_last_key(finding.path), value), len(line) - len(line.lstrip()))
     for path, value in remaining.items():
         if value is not CONFIRMED:
-            lines = _set_value(lines, path, value)
-    return "".join(f"{line}\n" for line in lines)
+            lines = _set_value(lines, path, value, start)
+    return join_lines(lines)
 
 
 def find_value(document: Any, path: str) -> Any:  # noqa: ANN401 - any YAML value
@@ -151,7 +160,7 @@ def _is_todo_of(line: str, finding: Finding) -> bool:
     return line.lstrip().startswith("# TODO ") and line.endswith(f": {finding.what}; {finding.done}")
 
 
-def _set_value(lines: Lines, path: str, value: object) -> Lines:
+def _set_value(lines: Lines, path: str, value: object, start: str) -> Lines:
     """Return lines with a value at a path, in place of the present value or as a new key."""
     document = read_yaml("\n".join(lines), "the generated text")
     parent, _, key = path.rpartition(".")
@@ -160,16 +169,18 @@ def _set_value(lines: Lines, path: str, value: object) -> Lines:
         index = mark.line - 1
         prefix = re.match(rf"(\s*(?:- )*)['\"]?{re.escape(key)}['\"]?:", lines[index])
         if prefix is None or path.endswith("]"):
-            raise _path_error(path, parent)
+            raise _path_error(path, parent, start)
         column = len(prefix[1])
         entry = _indented(entry_lines(key, value), column)
         entry[0] = prefix[1] + entry[0][column:]
         return [*lines[:index], *entry, *lines[_end_of_block(lines, index, column) :]]
+    if value is None:
+        return lines
     if not parent:
         return [*lines, *entry_lines(key, value)]
     parent_mark = document.marks.get(parent)
     if parent_mark is None:
-        raise _path_error(path, parent)
+        raise _path_error(path, parent, start)
     line = lines[parent_mark.line - 1]
     dashes = re.match(r"(\s*(?:- )+)", line)
     if parent.endswith("]") and dashes is not None:
@@ -177,14 +188,15 @@ def _set_value(lines: Lines, path: str, value: object) -> Lines:
     elif line.endswith(":"):
         column = len(line) - len(line.lstrip(" -")) + len(_INDENT)
     else:
-        raise _path_error(path, parent)
+        raise _path_error(path, parent, start)
     end = _end_of_block(lines, parent_mark.line - 1, column - 1)
     return [*lines[:end], *_indented(entry_lines(key, value), column), *lines[end:]]
 
 
-def _path_error(path: str, parent: str) -> InvalidInputError:
-    step = f"give the whole value of {parent}" if parent else "give the value of a key"
-    return InvalidInputError(f"cannot set {path}: it is not a key on a line of its own", where=path, next_step=step)
+def _path_error(path: str, parent: str, start: str) -> InvalidInputError:
+    step = f"give the whole value of {start}{parent}" if parent else "give the value of a key"
+    what = f"cannot set {start}{path}: it is not a key on a line of its own"
+    return InvalidInputError(what, where=start + path, next_step=step)
 
 
 def _end_of_block(lines: Sequence[str], index: int, column: int) -> int:

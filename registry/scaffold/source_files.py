@@ -30,6 +30,10 @@ _LICENSE_LIST = re.compile(
 )
 _APACHE = re.compile(r"https?://(?:www\.)?apache\.org/licenses/LICENSE-2\.0(?:\.html|\.txt)?")
 _LONGEST_LICENSE = 200
+_USUAL_NAMES = (
+    "model", "saved_model", "weights", "net", "best", "last", "final", "checkpoint", "checkpoints", "pytorch_model",
+)  # fmt: skip
+"""Names of files and folders that tell nothing about a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,14 @@ class ScaffoldSource:
     def name(self) -> str | None:
         """The name for the artifact: that of the repository or file; None if it does not contain a valid name."""
         return native_name(self.repository.rpartition("/")[2]) if self.repository else name_of(self.path)
+
+    @property
+    def name_origin(self) -> str:
+        """What has the name of the artifact, for messages."""
+        place = _find_named(self.path)
+        if self.repository or place == self.path or self.path.name == FILE:
+            return self.origin
+        return f"the folder {place.name}, since many files are called {self.path.name}"
 
     def beside(self, path: Path) -> str:
         """Return a path as a source in the manifest."""
@@ -121,7 +133,14 @@ class ScaffoldSource:
 
 
 def heading(
-    kind: str, name: str | None, file_name: str, notes: ImportNotes, *, version: str = "", license_text: str = ""
+    kind: str,
+    name: str | None,
+    file_name: str,
+    notes: ImportNotes,
+    *,
+    version: str = "",
+    license_text: str = "",
+    name_origin: str = "",
 ) -> Lines:
     """Return the first keys of any manifest; the version is 1.0.0 unless a file states it.
 
@@ -132,12 +151,13 @@ def heading(
         notes: Receives the findings.
         version: The version that the file states; empty if it states none.
         license_text: The license that the file or its card states, as written there; empty if it states none.
+        name_origin: What has the name, for a message; empty if it is the file.
     """
     lines = ["schema: 1", f"kind: {kind}"]
     if name is None:
         lines.append(notes.todo("name", "no-name", "name", "no file states one", "write lower-case letters and digits"))
     else:
-        notes.tell("name", "inferred", f"the name of {file_name}", f"written as {name}")
+        notes.tell("name", "inferred", f"the name of {name_origin or file_name}", f"written as {name}")
         lines += entry_lines("name", name)
     if not version:
         notes.tell("version", "inferred", "the first version", "written as 1.0.0")
@@ -175,11 +195,20 @@ def _find_expression(stated: str) -> str | None:
 
 
 def name_of(path: Path) -> str | None:
-    """Return the name of a file, ``resnet8-int8`` for ``ResNet8 (int8).onnx``; of ``saved_model.pb``, its folder's."""
-    if path.is_file() and path.name != FILE:
-        return native_name(Path(path.name.removesuffix(".gz")).stem)
-    folder = path if path.is_dir() else path.parent
-    return native_name(folder.name.removesuffix(".savedmodel"))
+    """Return the name of a file, ``resnet8-int8`` for ``ResNet8 (int8).onnx``; of ``model.onnx``, its folder's."""
+    return native_name(_stem(_find_named(path)))
+
+
+def _find_named(path: Path) -> Path:
+    """Return the file or folder itself; or, if its name is a usual one, the nearest folder around it with another."""
+    own = path.parent if path.name == FILE else path
+    place = next((place for place in (own, *own.parents) if _stem(place).lower() not in _USUAL_NAMES), own)
+    return place if place == own or native_name(_stem(place)) else own
+
+
+def _stem(path: Path) -> str:
+    """Return the name of a file or folder without extension."""
+    return path.name.removesuffix(".savedmodel") if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
 
 
 def require_samples(path: Path, samples: int | None) -> None:

@@ -5,6 +5,7 @@ mappings, members of tagged unions, and the nearest known name.
 """
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +26,7 @@ _UNITS = {"time": "s", "min_duration": "s", "memory": "GiB"}
 UNKNOWN_MEMBER = msgspec.defstruct("UnknownMember", ())
 """The class of the properties that all structures of a tagged union share."""
 _NUMBERS = (inspect.IntType, inspect.FloatType)
+_FRACTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?/ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)", re.ASCII)
 
 
 def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
@@ -198,7 +200,15 @@ def _make_type_error(place: Place, value: Any, kinds: list[inspect.Type]) -> Inv
         return place.error(f"expected {expected}, found {_name_form(value)}: {written}", _as_text(place.path, written))
     actual = f"{_name_form(value)}: {_show(value)}" if isinstance(value, str | int | float) else _name_form(value)
     step = f"write {'one of them' if expected.startswith('one of') else expected}"
+    if isinstance(value, str) and inspect.FloatType in map(type, kinds) and (quotient := _divide(value)) is not None:
+        step = f"write {quotient!r} ({value.strip()})"
     return place.error(f"expected {expected}, found {actual}", step)
+
+
+def _divide(text: str) -> float | None:
+    """Return the value of a fraction such as ``1/255``; None if the text is none."""
+    numbers = _FRACTION.fullmatch(text.strip())
+    return float(numbers[1]) / float(numbers[2]) if numbers and float(numbers[2]) else None
 
 
 def _as_text(path: str, written: str) -> str:

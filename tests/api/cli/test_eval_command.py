@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -94,13 +95,15 @@ def test_answers_of_a_file_are_paths(commands: Commands, words: tuple[str, Path,
     assert "not a mapping" in commands.error(2, *words, "--answers", answers)["message"]
 
 
-def converse(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
-    """Answer as ``DIALOGUE`` on a terminal; the exit code, and everything that was printed."""
+def converse(
+    command: list[str], environment: dict[str, str], dialogue: Sequence[tuple[str, str]] = DIALOGUE
+) -> tuple[int, str]:
+    """Answer the prompts of a dialogue on a terminal; the exit code, and everything that was printed."""
     leader, follower = pty.openpty()
     text = ""
     with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment) as process:
         os.close(follower)
-        for prompt, answer in DIALOGUE:
+        for prompt, answer in dialogue:
             seen = ""
             while prompt not in seen:
                 seen += os.read(leader, 1 << 16).decode()
@@ -134,7 +137,50 @@ def test_on_a_terminal_each_value_is_asked_for_until_it_is_right(
     assert "model.task: no file states the task of the model" in quiet_text
     assert re.search(r"limits: the default limits; .*; written as \{time: 1h", text)
     assert re.search(r"Your answers, for a file that --answers reads:\s+model\.", text)
+    assert f"To go on with them: benchlock eval {words[1]} {words[2]} --answers FILE" in text
+    assert "nothing was written, published or run" in text
     assert sorted(path.name for path in words[1].parent.iterdir()) == ["data", "digits.onnx"]
+
+
+def test_on_a_terminal_answers_that_do_not_fit_together_are_asked_for_again(
+    commands: Commands, words: tuple[str, Path, Path]
+) -> None:
+    """Those about the same input; a kept answer is its default."""
+    hwc_steps = STEPS.replace(", {transpose: {layout: NCHW}}", "")
+    dialogue = [(prompt, hwc_steps if answer == STEPS else answer) for prompt, answer in DIALOGUE]
+    dialogue[-1:] = [
+        ("model.inputs[0].type [image]:", ""),
+        (f"model.inputs[0].steps [{hwc_steps[:20]}", STEPS),
+        DIALOGUE[-1],
+    ]
+    environment = clean_environment(BENCHLOCK_REGISTRY=str(commands.registry), NO_COLOR="1")
+    _, text = converse([str(BENCHLOCK), *map(str, words)], environment, [dialogue[0], *dialogue[2:]])
+    revised = text.partition("These answers do not fit together:")[2]
+    assert "the steps give HWC, not CHW" in revised
+    assert "next: add {transpose: {layout: NCHW}} as the last step, or write layout: NHWC" in revised
+    assert "model.task" not in revised.partition("Write these files")[0]
+    assert f"model.inputs[0].steps: {STEPS}" in revised.partition("Your answers")[2]
+
+
+def test_an_unknown_name_creates_no_registry(commands: Commands, words: tuple[str, Path, Path]) -> None:
+    error = commands.error(2, "eval", "nothing", words[2])
+    assert error["message"] == "unknown model 'nothing', and no file or folder has this name"
+    assert not commands.registry.exists()
+    error = commands.error(2, "eval", words[1].with_name("digist.onnx"), words[2])
+    assert error["message"].endswith("digist.onnx not found")
+    assert error["next"] == f"{words[1].parent} has no digist.onnx; did you mean {words[1]}?"
+    assert not commands.registry.exists()
+
+
+def test_an_answer_that_cannot_be_set_is_named_with_its_subject(
+    commands: Commands, words: tuple[str, Path, Path]
+) -> None:
+    error = commands.error(2, *words, "--yes", "--set", "model.inputs[0].size.height=8")
+    assert error["message"].startswith("cannot set model.inputs[0].size.height: ")
+    assert (error["where"], error["next"]) == (
+        "model.inputs[0].size.height",
+        "give the whole value of model.inputs[0].size",
+    )
 
 
 def test_the_help_has_an_example_and_what_is_written() -> None:

@@ -16,7 +16,7 @@ from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import from_hex
-from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.publication import publish_all
 from benchlock.registry.text.collected_problems import Finding
@@ -90,7 +90,7 @@ def test_manifests_and_request_are_generated_beside_the_model_and_nothing_is_wri
     assert [generated.path for generated in files.generated] == [folder / name for name in names]
     assert files.request_path == folder / "digits-on-test-images.yaml"
     assert [draft.problems for draft in files.drafts] == [(), ()]
-    assert "TODO " not in "".join(generated.text for generated in files.generated).replace("a TODO line", "")
+    assert "TODO " not in "".join(generated.text for generated in files.generated)
     assert [heading.partition(":")[0] for heading, _ in shown] == ["model", "dataset", "request"]
     assert sorted(folder.rglob("*")) == before
 
@@ -125,6 +125,24 @@ def test_values_without_a_default_are_asked_for_and_answers_may_raise_others(fol
 
     collector(given, ask).collect(str(folder / "digits.onnx"), str(folder / "data" / "test-images.idx"))
     assert rounds == [["model.outputs[0].type"], ["model.outputs[0].label_offset"]]
+
+
+def test_a_label_offset_without_a_score_for_a_label_is_asked_for_again(folder: Path) -> None:
+    words = (str(folder / "digits.onnx"), str(folder / "data" / "test-images.idx"))
+    values = ANSWERS | {"model.outputs[0].label_offset": 1}
+    with pytest.raises(InvalidInputError, match="label 9 of the dataset is class index 10, but the output has 10"):
+        collector(values).collect(*words)
+    revised = list[tuple[str, Any]]()
+
+    def revise(problems: Sequence[BenchlockError], questions: Sequence[OpenValue]) -> Mapping[str, Any]:
+        assert [problem.next_step for problem in problems] == ["write label_offset: 0"]
+        revised.extend((question.path, question.default) for question in questions)
+        return {"model.outputs[0].label_offset": 0}
+
+    source = AnswerSource(accept, lambda *_: None, values, revise=revise)
+    files = FileCollector(no_registry, source).collect(*words)
+    assert revised == [("model.outputs[0].type", "class-scores"), ("model.outputs[0].label_offset", 1)]
+    assert "label_offset: 0" in files.generated[0].text
 
 
 def test_an_answer_is_checked_alone(folder: Path) -> None:
@@ -277,7 +295,15 @@ def test_folders_of_classes_become_a_dataset_with_the_files_that_it_refers_to(fo
     )
     write(files)
     publish_all(files.drafts, *empty_registry(folder))
-    assert collector().collect(*words).generated == ()
+    shown = list[tuple[str, Sequence[Finding]]]()
+    assert collector(shown=shown).collect(*words).generated == ()
+    assert not any(heading.startswith("warning") for heading, _ in shown)
+    for name in ("2.png", "3.png"):
+        shutil.copy(folder / "photos" / "cat" / "1.png", folder / "photos" / "dog" / name)
+    assert collector(shown=shown).collect(*words).generated == ()
+    (warning,) = (heading for heading, _ in shown if heading.startswith("warning"))
+    assert "2 files are not in the index and not evaluated, first photos/dog/2.png" in warning
+    assert "delete photos.dataset.yaml, photos.all.csv, photos.labels.txt" in warning
     (folder / "photos.dataset.yaml").unlink()
     labels = next(path for path in folder.glob("photos.*") if path.name.endswith("labels.txt"))
     labels.write_text("others\n")

@@ -25,7 +25,7 @@ from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.publishing.drafts import read_draft
 from benchlock.registry.publishing.publication import publish
-from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest
+from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest, suggest_file
 from benchlock.registry.text.yaml import list_todos
 from tests.support.registry import graphs, tflite
 from tests.support.registry.digits import DIGITS
@@ -50,14 +50,14 @@ def external(folder: Path) -> Path:
     """A graph whose weights lie in another file."""
     weights = helper.make_tensor("w", TensorProto.FLOAT, [4], np.arange(4, dtype=np.float32).tobytes(), raw=True)
     model = graphs.model(initial=[weights])
-    onnx.save_model(model, folder / "net.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
-    return folder / "net.onnx"
+    onnx.save_model(model, folder / "tiny.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return folder / "tiny.onnx"
 
 
 def weights(folder: Path) -> Path:
-    (folder / "net.safetensors").write_bytes(save({"w": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)}))
+    (folder / "tiny.safetensors").write_bytes(save({"w": np.ones((2, 3), np.float32), "b": np.ones(3, np.float16)}))
     (folder / "network.py").write_text(NETWORK)
-    return folder / "net.safetensors"
+    return folder / "tiny.safetensors"
 
 
 def pictures(folder: Path) -> Path:
@@ -323,7 +323,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
-        (("a/x.png", "a/y.png"), "all files are in one folder, a"),
+        (("a/x.png", "a/y.png"), "all are in one folder, a: classification needs at least two classes"),
         (("a/x.png", "b/y.png", "z.png"), "not every file is in the folder of a class"),
         (("train/x.png", "test/y.png"), "not every file is in the folder of a class"),
         (("a /x.png", "b/y.png"), "the name of a folder has spaces at its ends"),
@@ -413,3 +413,41 @@ def test_a_torchscript_of_torchvision_is_asked_for_its_steps(tmp_path: Path) -> 
         text = scaffold_manifest("model", path, tmp_path).text
         assert ("rounding: down" in text) is proposed
         assert "format: torchscript" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "reason"),
+    [
+        ("resnet/model.onnx", "resnet", "the name of the folder resnet, since many files are called model.onnx"),
+        ("exp7/weights/best.onnx", "exp7", "the name of the folder exp7, since many files are called best.onnx"),
+        ("resnet/tiny.onnx", "tiny", "the name of tiny.onnx"),
+        ("---/model.onnx", "model", "the name of model.onnx"),
+    ],
+)
+def test_a_file_with_a_usual_name_has_the_name_of_its_folder(path: str, name: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / path).parent.mkdir(parents=True)
+    shutil.copy(DIGITS / "models" / "digits.onnx", tmp_path / path)
+    scaffold = scaffold_manifest("model", tmp_path / path, tmp_path)
+    findings = [(finding.what, finding.done) for finding in scaffold.findings if finding.path == "name"]
+    assert findings == [(reason, f"written as {name}")]
+    assert f"\nname: {name}\n" in scaffold.text
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("modle.onnx", "HERE has no modle.onnx; did you mean model.onnx?"),
+        ("modles/model.onnx", "HERE has no modles; did you mean models?"),
+        ("models/tset", "HERE/models has no tset; did you mean models/test?"),
+        ("models/x.onnx", "HERE/models has no x.onnx; give an existing file or folder"),
+        ("modle", ""),
+        ("acme/modle", ""),
+    ],
+)
+def test_the_nearest_file_is_suggested_for_a_path(
+    text: str, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "test").mkdir(parents=True)
+    (tmp_path / "model.onnx").touch()
+    monkeypatch.chdir(tmp_path)
+    assert suggest_file(text) == step.replace("HERE", str(tmp_path))

@@ -240,23 +240,23 @@ def _decode(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: 
 
 def _resize(step: OriginalMapping, picture: ImageParameters) -> Lines:  # noqa: ARG001
     """Convert a resize step."""
-    method, stated, notes = step.text("method"), Lines(), step.notes
+    method, stated, unknown, notes = step.text("method"), Lines(), Lines(), step.notes
     if method in _METHODS:
         stated = entry_lines("method", method)
     elif method:
         what = f"{format_original(method)} is not a known method"
-        stated = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
+        unknown = [notes.todo(step.path("method"), "resize", "method", what, f"write one of {', '.join(_METHODS)}")]
     size = step.use("dimensions")
     if step.has_value("keep_aspect_ratio") and step.boolean("keep_aspect_ratio"):
         how = f"by {method or 'no stated method'}; no crop or margin is stated"
         what = f"to {format_original(size)} with preserved aspect ratio, {how}"
-        return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT)]
+        return [notes.todo(step.path("keep_aspect_ratio"), "aspect-ratio", "resize", what, ASK_ASPECT), *unknown]
     if not _is_size(size):
         what = f"the dimensions {format_original(size)} are not channels, height, width"
         todo = notes.todo(step.path("dimensions"), "dimensions", "resize", what, "write its arguments")
-        return element_lines(block_lines("resize", [todo, *stated]))
+        return element_lines(block_lines("resize", [todo, *stated, *unknown]))
     target = ImageParameters(None, size[-2], size[-1])
-    return resize_step(step, target, "method", stated)
+    return resize_step(step, target, "method", [*stated, *unknown])
 
 
 def _normalize(step: OriginalMapping, picture: ImageParameters) -> Lines:

@@ -247,6 +247,14 @@ def test_a_mutated_original_never_ends_in_a_fault_and_loses_nothing(stem: str, d
         read_yaml(found.text, "f.yaml")
 
 
+def test_an_unknown_method_beside_an_unclear_size_is_asked_for_too() -> None:
+    value = replaced(VALUES["paper"], ("inputs", 0, "steps", 1, "resize", "method"), "newest")
+    found = import_all({"f.yml": document(value).encode()})["f.yml"]
+    assert isinstance(found, ImportedManifest)
+    assert found.todos == len(list_todos(found.text))
+    assert "# TODO method: newest is not a known method" in found.text
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(TEXTS)), st.data())
 def test_a_damaged_text_is_imported_or_says_where(stem: str, draw: st.DataObject) -> None:

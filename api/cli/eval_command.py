@@ -18,11 +18,11 @@ from benchlock.api.cli.output import say, say_question
 from benchlock.api.cli.publish_command import published_document
 from benchlock.api.cli.run_commands import report_run
 from benchlock.api.cli.run_options import ALLOW_CODE, ISOLATION
-from benchlock.api.client.evaluation import Evaluation
-from benchlock.api.client.evaluation_files import FileCollector
 from benchlock.api.client.lock_runs import LockRunner
-from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.client.user_files import read_text
+from benchlock.api.evaluation.evaluation_files import FileCollector
+from benchlock.api.evaluation.model_evaluation import Evaluation
+from benchlock.api.evaluation.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.container_registry_access import connect_repository
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.images.base_image import parse_base

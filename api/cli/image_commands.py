@@ -5,7 +5,7 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.publish_command import published_document, published_line
-from benchlock.api.client.image_building import build_image
+from benchlock.api.evaluation.image_building import build_image
 from benchlock.api.local.container_registry_access import connect_repository
 from benchlock.evaluator.images.base_image import parse_base
 from benchlock.evaluator.images.build import BuildOptions

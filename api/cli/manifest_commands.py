@@ -71,7 +71,7 @@ def init(invocation: Invocation, kind: str, files: tuple[str, ...], out: Path | 
 def _scaffold(invocation: Invocation, kind: Kind, file: str | None, out: Path | None) -> tuple[Path, ManifestScaffold]:
     """Generate the manifest of a file, a folder or a model on the Hub; with the path to write it to."""
     if file is not None and file.startswith("hf:"):
-        from benchlock.api.client.evaluation_files import scaffold_hub  # noqa: PLC0415 - network code; local files need none
+        from benchlock.api.evaluation.evaluation_files import scaffold_hub  # noqa: PLC0415 - network code; local files need none
 
         target = _choose_target(None, out)
         registry = None if "://" in invocation.registry else invocation.find_registry()
@@ -84,8 +84,8 @@ def _scaffold(invocation: Invocation, kind: Kind, file: str | None, out: Path | 
 
 def _scaffold_request(invocation: Invocation, files: tuple[str, ...]) -> ManifestScaffold:
     """Generate a request for a model and a dataset; what is not given becomes a TODO line."""
-    from benchlock.api.client.evaluation_files import FileCollector  # noqa: PLC0415 - publishing code; a manifest needs none
-    from benchlock.api.client.scaffold_completion import AnswerSource  # noqa: PLC0415 - as above
+    from benchlock.api.evaluation.evaluation_files import FileCollector  # noqa: PLC0415 - publishing code; a manifest needs none
+    from benchlock.api.evaluation.scaffold_completion import AnswerSource  # noqa: PLC0415 - as above
 
     source = AnswerSource(ask=lambda _: {}, show=lambda *_: None)
     model, dataset = (*files, None, None)[:2]

@@ -13,11 +13,11 @@ from typing import Any, Final, Self
 from benchlock.api.client.draft_publication import Publisher, read_draft
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.id_prefixes import complete_prefix, find_runs
-from benchlock.api.client.image_building import build_image
 from benchlock.api.client.lock_runs import LockRunner, compare_by_id
 from benchlock.api.client.progress_bars import NotebookBars, TerminalBars, is_notebook
 from benchlock.api.client.remote_registry import open_remote
 from benchlock.api.client.user_files import load_lock, read_request
+from benchlock.api.evaluation.image_building import build_image
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import RegistryNotFoundError
 from benchlock.api.python.results import (

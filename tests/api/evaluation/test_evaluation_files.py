@@ -11,8 +11,8 @@ from msgspec import UNSET
 from PIL import Image
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.client.evaluation_files import EvaluationFiles, FileCollector
-from benchlock.api.client.scaffold_completion import AnswerSource, OpenValue
+from benchlock.api.evaluation.evaluation_files import EvaluationFiles, FileCollector
+from benchlock.api.evaluation.scaffold_completion import AnswerSource, OpenValue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import from_hex

@@ -13,7 +13,8 @@ from msgspec import UNSET
 
 from benchlock.api.client.draft_publication import MANIFEST
 from benchlock.api.client.draft_publication import read_draft as read_manifest
-from benchlock.api.client.scaffold_completion import (
+from benchlock.api.client.user_files import read_text
+from benchlock.api.evaluation.scaffold_completion import (
     AnswerSource,
     GeneratedFile,
     PendingScaffold,
@@ -21,7 +22,6 @@ from benchlock.api.client.scaffold_completion import (
     answers_of,
     count_picture_classes,
 )
-from benchlock.api.client.user_files import read_text
 from benchlock.api.local.local_registry import source_access
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.blob_store import BlobStore

@@ -1,0 +1,1 @@
+"""From a model and a dataset to a run: manifests, request, image, publication, lock."""

@@ -27,7 +27,7 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 437,
+    "modules": 435,
     "lines": 81_500,
     "imports inside functions": 130,
     "functions of publishing a dataset of two files": 208,

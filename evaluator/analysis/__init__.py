@@ -1,1 +1,0 @@
-"""Analyses of traces: pure functions from stored spans to tables; no framework is imported."""

@@ -295,7 +295,7 @@ def _revise_on_terminal(problems: Sequence[BenchlockError], values: Sequence[Ope
     for problem in problems:
         for line in str(problem).splitlines():
             say_question(f"  {line}")
-    say_question("Correct them, or press Enter to keep an answer.")
+    say_question("Correct them, or press Enter to keep an answer. A single step is added to the end of the steps.")
     return {value.path: _ask_for(value) for value in values}
 
 
@@ -317,6 +317,8 @@ def _parser(value: OpenValue) -> Callable[[str], Any]:
         problems: Sequence[BenchlockError]
         try:
             answer = parse_answer(text, value.path)
+            if isinstance(answer, dict) and isinstance(value.default, list):
+                answer = [*value.default, answer]
             problems = value.check(answer)
         except InvalidInputError as error:
             answer, problems = None, (error,)

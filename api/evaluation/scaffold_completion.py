@@ -142,8 +142,8 @@ class PendingScaffold:
     def list_concerned(self, problems: Sequence[BenchlockError], answers: Mapping[str, Any]) -> list[OpenValue]:
         """List the answers that problems of the completed text are about, each with its answer as default.
 
-        Answers about the same input or output are concerned too: shape, layout and steps depend on each other. If a
-        problem is about no answer, all are.
+        A problem that names an answer is about that answer. Any other is about the answers of the same input or output,
+        because shape, layout and steps depend on each other; if there are none, about all answers.
         """
         own = {path: value for path, value in answers_of(self.subject, answers).items() if value is not CONFIRMED}
         places = [str(problem.where).partition(" (") for problem in problems]
@@ -151,7 +151,10 @@ class PendingScaffold:
         parts.discard("files")
         if parts & {"outputs", "predictions"}:
             parts.add("task")
+        named = [path for path in own if path in {place for place, _, _ in places}]
         related = [path for path in own if any(contains_path(part, path) for part in parts)]
+        if len(named) == len(problems):
+            related = named
         offsets = self._list_missing_offsets({path: own[path] for path in own if not path.endswith("label_offset")})
         findings = {finding.path: finding for finding in (*self.scaffold.findings, *offsets)}
         return [

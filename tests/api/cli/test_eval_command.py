@@ -145,12 +145,12 @@ def test_on_a_terminal_each_value_is_asked_for_until_it_is_right(
 def test_on_a_terminal_answers_that_do_not_fit_together_are_asked_for_again(
     commands: Commands, words: tuple[str, Path, Path]
 ) -> None:
-    """Those about the same input; a kept answer is its default."""
+    """Those about the same input; a kept answer is its default, and a single step is added to the former ones."""
     hwc_steps = STEPS.replace(", {transpose: {layout: NCHW}}", "")
     dialogue = [(prompt, hwc_steps if answer == STEPS else answer) for prompt, answer in DIALOGUE]
     dialogue[-1:] = [
         ("model.inputs[0].type [image]:", ""),
-        (f"model.inputs[0].steps [{hwc_steps[:20]}", STEPS),
+        (f"model.inputs[0].steps [{hwc_steps[:20]}", "{transpose: {layout: NCHW}}"),
         DIALOGUE[-1],
     ]
     environment = clean_environment(BENCHLOCK_REGISTRY=str(commands.registry), NO_COLOR="1")

@@ -141,7 +141,7 @@ def test_a_label_offset_without_a_score_for_a_label_is_asked_for_again(folder: P
 
     source = AnswerSource(accept, lambda *_: None, values, revise=revise)
     files = FileCollector(no_registry, source).collect(*words)
-    assert revised == [("model.outputs[0].type", "class-scores"), ("model.outputs[0].label_offset", 1)]
+    assert revised == [("model.outputs[0].label_offset", 1)]
     assert "label_offset: 0" in files.generated[0].text
 
 

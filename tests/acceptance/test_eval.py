@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.api.commands import Commands
+from tests.support.api.commands import Commands, copied
+from tests.support.api.serving import service
 from tests.support.registry.digits import DIGITS
 
 SAMPLES, RIGHT = 359, 358
@@ -43,17 +44,22 @@ class Evaluated:
 @pytest.fixture(scope="module", params=["process", pytest.param("container", marks=pytest.mark.engine)])
 def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     folder = tmp_path_factory.mktemp(f"eval-{request.param}")
-    shutil.copy(DIGITS / "models" / "digits.onnx", folder)
-    shutil.copytree(DIGITS / "data", folder / "data")
-    (folder / "answers.yaml").write_text(ANSWERS)
-    paths = (folder / "digits.onnx", folder / "data" / "test-images.idx")
-    words: tuple[str | Path, ...] = ("eval", *paths, "--answers", folder / "answers.yaml", "--yes")
-    commands = Commands(folder / "registry")
+    words, commands = copy_files(folder), Commands(folder / "registry")
     if request.param == "container":
         commands = Commands(folder / "registry", request.getfixturevalue("engine_url"))
         words += ("--base", request.getfixturevalue("base_tarball"))
     words += ("--isolation", request.param)
     return Evaluated(commands, folder, words, commands.done(*words))
+
+
+def copy_files(folder: Path) -> tuple[str | Path, ...]:
+    """Copy a model, a dataset and answers; return the words that evaluate them."""
+    folder.mkdir(exist_ok=True)
+    shutil.copy(DIGITS / "models" / "digits.onnx", folder)
+    shutil.copytree(DIGITS / "data", folder / "data")
+    (folder / "answers.yaml").write_text(ANSWERS)
+    paths = (folder / "digits.onnx", folder / "data" / "test-images.idx")
+    return ("eval", *paths, "--answers", folder / "answers.yaml", "--yes")
 
 
 def test_one_command_measures_the_model(evaluated: Evaluated) -> None:
@@ -116,3 +122,18 @@ def test_changed_content_under_a_published_version_is_refused(evaluated: Evaluat
     error = evaluated.commands.error(2, "eval", *paths)
     assert "already published with different content" in error["message"]
     assert error["next"] == f"raise `version` in {manifest}; of another model, change its `name`"
+
+
+def test_a_server_records_the_evaluation(built_once: Commands, tmp_path: Path) -> None:
+    """With its image; the model and the dataset are uploaded."""
+    words = copy_files(tmp_path / "model")
+    with service(copied(built_once, tmp_path / "registry", "").registry) as served:
+        variables = {"BENCHLOCK_REGISTRY": served.url, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        commands = Commands(tmp_path / "none", variables=variables)
+        run = commands.done(*words, "--isolation", "process")
+        recorded = commands.done("show", run["start"]["id"])
+        again = commands.done(*words[:3], "--isolation", "process")
+    metrics = {metric["name"]: metric["value"] for metric in recorded["end"]["metrics"]}
+    assert round(metrics["top1"] * SAMPLES) == RIGHT
+    assert [entry["kind"] for entry in run["published"]] == ["model", "dataset"]
+    assert again["start"]["lock"] == run["start"]["lock"]

@@ -22,6 +22,7 @@ from tests.support.api.warm import Warm
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.postgresql import serving as postgresql_serving
 from tests.support.servers.registry_server import RegistryServer, serving
+from tests.support.system.background_removal import remove_in_background
 from tests.support.system.base import keep_base
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +30,7 @@ ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
 MLFLOW_REASON = "mlflow: install it beside benchlock to test the export to it"
 ALL_IMAGES = (
-    *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases")),
+    *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases", "traced_cases")),
     "tests/evaluator/images/test_build_real.py",
 )
 """What needs PyTorch's and TensorFlow's images too, which take minutes to make."""
@@ -164,7 +165,7 @@ def engine_url() -> Iterator[str]:
         yield f"unix://{folder}/docker.sock"
     finally:
         subprocess.run(["sh", ENGINE, "stop", folder], check=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_in_background(folder)
 
 
 @pytest.fixture(scope="session")

@@ -111,10 +111,13 @@ COMMAND_GROUPS = {
         "run": ("run_commands.run", "Run a lock and record the run."),
         "rerun": ("run_commands.rerun", "Run a lock again and compare with an earlier run."),
         "compare": ("compare_command.compare", "Compare runs, or run locks interleaved and compare them."),
+        "inspect": ("inspect_command.inspect", "Show layers, kernels and the cost of tracing of a run."),
+        "trace": ("inspect_command.trace", "Export traces of runs to viewers."),
         "gate": ("gate_command.gate", "Fail if a lock is proven worse than a baseline."),
         "runs": ("run_history_commands.runs", "List runs, newest first."),
         "hide": ("run_history_commands.hide", "Hide a run from lists, comparisons and verdicts."),
         "export": ("export_command.export", "Export a verified run for other tools."),
+        "report": ("report_command.report", "Write a report on verified runs as a web page with charts."),
         "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {
@@ -145,7 +148,7 @@ COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _
 _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
-TABLE_COMMANDS = frozenset({"list", "runs", "compare", "jobs", "machines", "token list", "log"})
+TABLE_COMMANDS = frozenset({"list", "runs", "compare", "inspect", "jobs", "machines", "token list", "log"})
 """The commands whose result is a table."""
 _SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from benchlock.api.cli import output
+from benchlock.api.cli.analysis_tables import print_tables
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import (
@@ -25,10 +26,15 @@ from benchlock.api.client.lock_runs import FEWEST_ROUNDS, LockRunner, compare_by
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import comparison_document
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.analysis.layer_comparison import compare_layers
+from benchlock.evaluator.analysis.table_formats import table_document
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval
-from benchlock.evaluator.workflows.compare import Arm, Comparison
+from benchlock.evaluator.workflows.compare import Arm, Comparison, shared_margins
+from benchlock.evaluator.workflows.run_traces import describe_subject
+from benchlock.registry.lock.lock_assembly import change_seed
+from benchlock.registry.lock.lockfile import Lock
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -140,10 +146,12 @@ _ROUNDS = "Number of rounds with --interleave; default: 6 to 10."
 class _CompareOptions:
     """The options of the command by name."""
 
+    layers: bool
     force: bool
     interleave: bool
     rounds: int | None
     margin: tuple[str, ...]
+    other_seed: int | None
     isolation: str
     allow_code: bool
 
@@ -158,6 +166,7 @@ class _CompareOptions:
     callback=complete_run_target,
     help="Two or more runs or locks.",
 )
+@click.option("--layers", is_flag=True, help="Compare the layers of two traced runs instead of their metrics.")
 @click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")
 @click.option("--interleave", is_flag=True, help="Run locks interleaved, with an A/A control of the first.")
 @click.option("--rounds", type=click.IntRange(min=FEWEST_ROUNDS), help=_ROUNDS)
@@ -166,6 +175,12 @@ class _CompareOptions:
     metavar="METRIC=SHARE",
     multiple=True,
     help="Relative difference that counts as equivalent, with --interleave.",
+)
+@click.option(
+    "--other-seed",
+    type=int,
+    metavar="SEED",
+    help="Compare one lock with itself under another seed, with --interleave and a margin.",
 )
 @ISOLATION
 @ALLOW_CODE
@@ -178,6 +193,9 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
     Example: benchlock compare --interleave old.lock new.lock
     """
     settings = _CompareOptions(**options)
+    if settings.layers:
+        _compare_layers(invocation, targets, settings)
+        return
     margins = parse_shares("--margin", settings.margin)
     comparison = (
         _compare_interleaved(invocation, targets, settings, margins)
@@ -194,6 +212,25 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
         print_comparison(comparison)
     if settings.interleave and (comparison.reasons or not all_equivalent(comparison, margins)):
         raise click.exceptions.Exit(EXIT_REFUSED)
+
+
+def _compare_layers(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> None:
+    """Compare the layers of two traced runs, which must be comparable unless ``--force`` is set."""
+    if len(targets) != 2 or settings.interleave:  # noqa: PLR2004 - two make a pair
+        raise InvalidInputError("--layers needs two runs", where="--layers", next_step="give two run ids")
+    comparison = _compare_runs(invocation, targets, settings)
+    for reason in comparison.reasons:
+        say(f"warning: not comparable: {reason}")
+    opened = invocation.opened
+    runs = [opened.records.get(parse_run_id(text)) for text in targets]
+    first, second = (
+        describe_subject(run, read_lock(invocation, run.start.lock), opened.store, opened.home) for run in runs
+    )
+    tables = compare_layers(first, second)
+    if invocation.as_json:
+        output.print_json({"runs": list(targets), "tables": [table_document(table) for table in tables]})
+    else:
+        print_tables(tables if output.settings.format != "csv" else tables[1:])
 
 
 def all_equivalent(comparison: Comparison, margins: Mapping[str, float]) -> bool:
@@ -217,9 +254,10 @@ def _compare_runs(invocation: Invocation, targets: tuple[str, ...], settings: _C
         InvalidInputError: A target is not a run, or an option applies to new runs only.
         RefusedError: The runs are not comparable, and ``--force`` is not set.
     """
-    if settings.rounds is not None or settings.margin or settings.isolation or settings.allow_code:
+    new_runs = (settings.rounds, settings.margin, settings.other_seed, settings.isolation, settings.allow_code)
+    if any(option not in (None, (), "", False) for option in new_runs):
         raise InvalidInputError(
-            "--rounds, --margin, --isolation and --allow-code need --interleave",
+            "--rounds, --margin, --other-seed, --isolation and --allow-code need --interleave",
             next_step="give locks with --interleave; `equivalence` in a request also states margins in advance",
         )
     for text in targets:
@@ -236,8 +274,29 @@ def _compare_interleaved(
 ) -> Comparison:
     """Run the locks in alternation, print each run, and compare them."""
     isolation, locks = parse_isolation(settings.isolation), [read_lock(invocation, text) for text in targets]
+    if settings.other_seed is not None:
+        locks = vary_seed(locks, settings.other_seed, margins)
     runner = LockRunner(invocation.opened, invocation.progress, say, isolation, settings.allow_code)
     return runner.compare(locks, settings.rounds, margins)
+
+
+def vary_seed(locks: list[Lock], seed: int, margins: Mapping[str, float]) -> list[Lock]:
+    """Return a lock, and the same lock with another seed, after MLPerf's TEST05."""
+    if len(locks) != 1 or locks[0].request["seed"] == seed:
+        raise InvalidInputError(
+            "--other-seed needs one lock, and a seed that differs from the lock's",
+            where=f"--other-seed {seed}",
+            next_step="give one lock and another seed",
+        )
+    if not margins and not shared_margins(locks):
+        raise InvalidInputError(
+            "--other-seed needs a margin, within which the seed may change a metric",
+            where=f"--other-seed {seed}",
+            next_step="add --margin latency_p90=5%, or state `equivalence` in the request",
+        )
+    other = change_seed(locks[0], seed)
+    say(f"{other.id} differs from {locks[0].id} in the seed: {seed}, {locks[0].request['seed']}")
+    return [locks[0], other]
 
 
 def warn_about_comparison(run: Run) -> None:

@@ -3,13 +3,15 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from msgspec import UNSET
 
 from benchlock.api.cli import output
@@ -43,6 +45,26 @@ STEPS_HINT: Final = (
 )
 """An example, since the steps are the longest answer."""
 SUBJECTS: Final = ("model", "dataset", "request")
+
+
+@dataclass(frozen=True, slots=True)
+class _EvalOptions:
+    """The arguments and options of the command by name."""
+
+    model: str
+    dataset: str
+    assignments: tuple[str, ...]
+    answers: Path | None
+    split: str | None
+    labels: Path | None
+    code: str | None
+    directory: Path | None
+    isolation: str
+    find_links: tuple[str, ...]
+    index_url: str | None
+    base: str | None
+    yes: bool
+    allow_code: bool
 
 
 @click.command("eval")
@@ -92,24 +114,7 @@ SUBJECTS: Final = ("model", "dataset", "request")
 @click.option("--index-url", metavar="URL", help="Package index for an image, instead of pip's default.")
 @click.option("--base", metavar="TAR|IMAGE", help="Base of an image, as for `image build`; default: Debian.")
 @click.pass_obj
-def evaluate(  # noqa: PLR0913 - the options of a command
-    invocation: Invocation,
-    *,
-    model: str,
-    dataset: str,
-    assignments: tuple[str, ...],
-    answers: Path | None,
-    split: str | None,
-    labels: Path | None,
-    code: str | None,
-    directory: Path | None,
-    isolation: str,
-    find_links: tuple[str, ...],
-    index_url: str | None,
-    base: str | None,
-    yes: bool,
-    allow_code: bool,
-) -> None:
+def evaluate(invocation: Invocation, /, **options: Any) -> None:  # noqa: ANN401 - the fields of _EvalOptions
     """Evaluate a model on a dataset: publish, lock and run.
 
     Writes manifests, a request and a lockfile beside the model; existing ones are used as they are. On a terminal,
@@ -119,42 +124,30 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     """
     clock = WallClock(process_start())
     clock.begin("startup")
-    parsed_isolation = parse_isolation(isolation)
-    options = BuildOptions(
-        index=IndexOptions(find_links=find_links, index_url=index_url),
-        base=None if base is None else parse_base(base, connect_repository),
-    )
-    values = _read_answers(answers) | dict(map(_parse_assignment, assignments))
-    if split is not None:
-        values["request.dataset.split"] = split
-    if labels is not None:
-        values["model.outputs[0].labels"] = labels.name
-    if code is not None:
-        values["model.code"] = {"file": code.partition(":")[0].rpartition("/")[2], "function": code.partition(":")[2]}
-    named = {"labels": labels, "code": None if code is None else Path(code.partition(":")[0])}
-    files = tuple(_describe_file(path, role) for role, path in named.items() if path is not None)
-    is_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    ask = _accept_defaults if yes else _ask_on_terminal if is_terminal else _refuse
+    settings = _EvalOptions(**options)
+    isolation, build_options = parse_isolation(settings.isolation), _read_build_options(settings)
+    is_dialogue = sys.stdin.isatty() and sys.stderr.isatty() and not settings.yes
     given: dict[str, Any] = {}
-    revise = partial(_remember, _revise_on_terminal, given) if is_terminal and not yes else None
-    source = AnswerSource(partial(_remember, ask, given), _show_findings, values, files, revise)
+    source = _open_answers(settings, given, is_dialogue=is_dialogue)
     written: list[Path] = []
-    with clock.part("setup"), _shown_if_lost(given, written, f"benchlock eval {shlex.join([model, dataset])}"):
+    with (
+        clock.part("setup"),
+        _shown_if_lost(given, written, partial(repeat_command, click.get_current_context(), given), settings.answers),
+    ):
         collected = FileCollector(
-            lambda: invocation.opened, source, directory, invocation.progress, cache(invocation.find_registry)
-        ).collect(model, dataset)
-        question = "Write these files, publish and run?"
-        if collected.generated and is_terminal and not yes and not click.confirm(question, default=True, err=True):
-            raise click.Abort("nothing was written, published or run")
+            lambda: invocation.opened, source, settings.directory, invocation.progress, cache(invocation.find_registry)
+        ).collect(settings.model, settings.dataset)
+        if collected.generated and is_dialogue:
+            _confirm()
         written += [generated.path for generated in collected.generated]
         steps, warnings = output.Bars(lines=True), list[str]()
         evaluation = Evaluation(
-            invocation.opened, options, parsed_isolation, _notify, warnings.append, steps, invocation.progress
+            invocation.opened, build_options, isolation, _notify, warnings.append, steps, invocation.progress
         )
         result = evaluation.prepare(collected)
     for warning in warnings:
         say(f"warning: {warning}")
-    runner = LockRunner(invocation.opened, invocation.progress, say, parsed_isolation, allow_code)
+    runner = LockRunner(invocation.opened, invocation.progress, say, isolation, settings.allow_code)
     run = runner.run(result.lock, clock=clock)
     details = {
         "request": str(collected.request_path),
@@ -165,6 +158,53 @@ def evaluate(  # noqa: PLR0913 - the options of a command
     report_run(invocation, result.lock, run, clock, details)
 
 
+def _read_build_options(settings: _EvalOptions) -> BuildOptions:
+    """Return the options of an image that may have to be built."""
+    index = IndexOptions(find_links=settings.find_links, index_url=settings.index_url)
+    base = None if settings.base is None else parse_base(settings.base, connect_repository)
+    return BuildOptions(index=index, base=base)
+
+
+def _open_answers(settings: _EvalOptions, given: dict[str, Any], *, is_dialogue: bool) -> AnswerSource:
+    """Return where answers come from.
+
+    Args:
+        settings: The options of the command.
+        given: Receives the answers that the options do not give.
+        is_dialogue: Whether the user is asked.
+    """
+    ask = _accept_defaults if settings.yes else _ask_on_terminal if is_dialogue else _refuse
+    revise = partial(_remember, _revise_on_terminal, given) if is_dialogue else None
+    values, files = _read_values(settings), _describe_files(settings)
+    return AnswerSource(partial(_remember, ask, given), _show_findings, values, files, revise)
+
+
+def _read_values(settings: _EvalOptions) -> dict[str, Any]:
+    """Return the values that the options give, by path."""
+    values = _read_answers(settings.answers) | dict(map(_parse_assignment, settings.assignments))
+    if settings.split is not None:
+        values["request.dataset.split"] = settings.split
+    if settings.labels is not None:
+        values["model.outputs[0].labels"] = settings.labels.name
+    if settings.code is not None:
+        path, _, function = settings.code.partition(":")
+        values["model.code"] = {"file": path.rpartition("/")[2], "function": function}
+    return values
+
+
+def _describe_files(settings: _EvalOptions) -> tuple[dict[str, str], ...]:
+    """Return the entries of the files that --labels and --code add to the model."""
+    code = None if settings.code is None else Path(settings.code.partition(":")[0])
+    paths = {"labels": settings.labels, "code": code}
+    return tuple(_describe_file(path, role) for role, path in paths.items() if path is not None)
+
+
+def _confirm() -> None:
+    """Raise unless the user confirms that files are written."""
+    if not click.confirm("Write these files, publish and run?", default=True, err=True):
+        raise click.Abort("nothing was written, published or run")
+
+
 def _remember(ask: Callable[..., Mapping[str, Any]], given: dict[str, Any], *questions: object) -> Mapping[str, Any]:
     """Return ``ask(*questions)``, and add these answers to ``given``."""
     answers = ask(*questions)
@@ -172,14 +212,33 @@ def _remember(ask: Callable[..., Mapping[str, Any]], given: dict[str, Any], *que
     return answers
 
 
+def repeat_command(context: click.Context, given: Collection[str]) -> str:
+    """Return the command as it was called, without --answers, and without --set for the paths in ``given``."""
+    words = [context.params["model"], context.params["dataset"]]
+    for option in context.command.params:
+        name = option.name or ""
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if not isinstance(option, click.Option) or not is_given or name == "answers":
+            continue
+        value = context.params[name]
+        for text in value if option.multiple else (value,):
+            if name == "assignments" and text.partition("=")[0] in given:
+                continue  # the user has changed this answer since
+            words += option.opts[-1:] if option.is_flag else [option.opts[-1], str(text)]
+    return f"benchlock eval {shlex.join(words)}"
+
+
 @contextmanager
-def _shown_if_lost(given: Mapping[str, Any], files: Sequence[Path], command: str) -> Iterator[None]:
+def _shown_if_lost(
+    given: Mapping[str, Any], files: Sequence[Path], repeat: Callable[[], str], answers: Path | None
+) -> Iterator[None]:
     """Print the answers, or the files that have them, if the user breaks off or something fails.
 
     Args:
         given: The answers of the user by path.
         files: The files to write; some of them may be written.
-        command: The command to go on with.
+        repeat: Returns the command to go on with.
+        answers: The file of answers that the user gave.
     """
     try:
         yield
@@ -188,13 +247,14 @@ def _shown_if_lost(given: Mapping[str, Any], files: Sequence[Path], command: str
         if written := [str(path) for path in files if path.exists()]:
             say_question("")
             say_question(f"Written, with your answers: {', '.join(written)}")
-            say_question(f"Edit them if needed; to go on: {command}")
+            say_question(f"Edit them if needed; to go on: {repeat()}")
         elif lines:
             say_question("")
-            say_question("Your answers, for a file that --answers reads:")
+            target = "a file that --answers reads" if answers is None else str(answers)
+            say_question(f"Your answers, for {target}:")
             for line in lines:
                 say_question(line)
-            say_question(f"To go on with them: {command} --answers FILE")
+            say_question(f"To go on with them: {repeat()} --answers {shlex.quote(str(answers or 'FILE'))}")
         raise
 
 

@@ -26,6 +26,7 @@ from benchlock.api.local.schema_upgrades import (
 from benchlock.api.schemas.registry_protocol import Json
 from benchlock.artifacts.errors import IntegrityError
 from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.runner.energy import describe_counters
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.migrations import HEAD
 from benchlock.registry.artifact_names import KINDS
@@ -310,6 +311,7 @@ def doctor(invocation: Invocation) -> None:
         "engine": None if engine is None else engine.version,
         "mmdebstrap": shutil.which("mmdebstrap"),
         "host": host.fingerprint(None if engine is None else engine.version),
+        "measurement": describe_counters(),
     }
     if invocation.as_json:
         output.print_json(document)
@@ -337,6 +339,7 @@ def _print_machine(description: Json, document: dict[str, Any], host: Host) -> N
             "cpu": f"{host.cpu_model}, {len(host.cpus)} cores",
             "memory": output.byte_count(host.memory),
             "accelerators": _accelerators(host.facts),
+            **document["measurement"],
         }
     )
 

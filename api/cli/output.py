@@ -93,6 +93,8 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "a wider margin": "--margin METRIC=SHARE",
     "runs are needed": "benchlock run LOCK --repeat N",
     "several runs": "benchlock run LOCK --repeat N",
+    "measure the roofs of the host": "benchlock inspect RUN --roof",
+    "compare the layers of two": "benchlock compare --layers RUN RUN",
     "list its runs": "benchlock runs",
     "list its jobs": "benchlock jobs",
     "list the tokens": "benchlock token list",

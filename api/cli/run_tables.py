@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from benchlock.api.cli import output
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import escape_line, format_count
+from benchlock.evaluator.evidence.class_details import read_classes
 from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
@@ -17,11 +19,12 @@ from benchlock.evaluator.records.timing_validity import (
     clocks_disagree,
     find_observed_times,
     flag_of,
+    list_early_stopping,
     validity_of,
 )
 from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_bracketed, is_quality
+from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, is_bracketed, is_quality
 
 if TYPE_CHECKING:
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
@@ -83,6 +86,9 @@ def print_outcome(run: Run, lock: Lock | None = None) -> None:
     validity = validity_of(run)
     if validity is not None:
         output.echo_wrapped(f"  LoadGen result: {validity.words}")
+    for stopping in list_early_stopping(run):
+        if stopping.words:
+            output.echo_wrapped(f"  LoadGen early stopping, {stopping.phase}: {stopping.words}")
     _print_metrics_and_notes(run, end, lock)
     _print_observed(find_observed_times(run))
     calls = calls_of(run)
@@ -99,6 +105,16 @@ def _print_metrics_and_notes(run: Run, end: RunEnd, lock: Lock | None) -> None:
         print_metrics("metric", end.metrics)
         for note in _notes(end.metrics, is_server=lock is not None and lock.scenario["name"] == "server"):
             output.echo(note)
+        if lock is not None and any(metric.name == COST for metric in end.metrics):
+            output.echo_wrapped(_format_price(lock.request.get("price")))
+
+
+def _format_price(price: object) -> str:
+    """Describe the price behind a cost."""
+    if not isinstance(price, Mapping):
+        return f"{COST}: of an unknown price"
+    rate = f"{price.get('amount')} {price.get('currency')} per {price.get('per')}"
+    return f"{COST}: at the price that the request states: {rate} ({price.get('source')}, {price.get('date')})"
 
 
 def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
@@ -249,6 +265,8 @@ def print_run(run: Run, lock: Lock, log: str | None) -> None:
     title = "durations; phases timed by the harness are self-reported" if end.times_self_reported else "durations"
     _fields(title, {name.replace("_", " "): format_duration(spent) for name, spent in end.timings.items()})
     _fields("load generation", _measured_by(run, end))
+    _fields("resources; those of the timed calls are reported by the harness", describe_resources(end.details))
+    _print_classes(end)
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
@@ -309,6 +327,29 @@ def _surroundings(run: Run) -> dict[str, str]:
 
 def _memory(size: object) -> str:
     return output.byte_count(size) if isinstance(size, int) else ""
+
+
+_SHOWN_CLASSES = 20
+
+
+def _print_classes(end: RunEnd) -> None:
+    """Print the results of each class, and the greatest cells of the confusion matrix, if the record has them."""
+    found = read_classes(end.details)
+    if not found.per_class:
+        return
+    output.echo()
+    rows = [
+        (*map(str, each), *(format_value(share, "fraction") for share in (each.recall, each.precision, each.f1)))
+        for each in found.per_class[:_SHOWN_CLASSES]
+    ]
+    output.print_table(("label", "samples", "predicted", "right", "recall", "precision", "F1"), rows)
+    if len(found.per_class) > _SHOWN_CLASSES:
+        output.echo(f"and {len(found.per_class) - _SHOWN_CLASSES} more labels (--json has all)")
+    confused = sorted((cell for cell in found.confusion if cell[0] != cell[1]), key=lambda cell: -cell[2])
+    if confused:
+        output.echo()
+        cells = [(str(label), "-" if other is None else str(other), str(n)) for label, other, n in confused]
+        output.print_table(("label", "predicted as", "samples"), cells[:_SHOWN_CLASSES])
 
 
 def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:

@@ -108,7 +108,7 @@ def export_run(run: Run, lock: Lock, store: BlobStore, progress: Progress) -> Ex
         IntegrityError: The record contradicts its evidence, or a blob is missing or damaged.
         UnverifiedError: The record was not compared with its evidence.
     """
-    end = _require_verified(run, store, progress)
+    end = require_verified(run, store, progress)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
     accelerator = run.start.host.get("accelerator")
@@ -134,7 +134,7 @@ def export_run(run: Run, lock: Lock, store: BlobStore, progress: Progress) -> Ex
     )
 
 
-def _require_verified(run: Run, store: BlobStore, progress: Progress) -> RunEnd:
+def require_verified(run: Run, store: BlobStore, progress: Progress) -> RunEnd:
     """Return the end of a run whose metrics follow from its evidence, which is intact now."""
     if run.hidden is not None:
         raise RefusedError(

@@ -13,6 +13,7 @@ from benchlock.evaluator.records.timing_validity import (
     explain_unusable_times,
     find_observed_times,
     flag_of,
+    list_early_stopping,
     validity_of,
 )
 from benchlock.registry.lock.lockfile import Lock
@@ -30,6 +31,7 @@ def run_document(run: Run) -> dict[str, Any]:
         "run": run.id,
         **msgspec.to_builtins(run),
         **validity_document(run),
+        "early_stopping": msgspec.to_builtins(list_early_stopping(run)),
         "calls": calls_document(run),
         "times_unusable": explain_unusable_times(run),
         "observed": observed_document(run),

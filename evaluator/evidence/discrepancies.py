@@ -21,11 +21,12 @@ from benchlock.evaluator.records.run_types import (
     fit_end,
     replace_nul,
 )
+from benchlock.evaluator.runner.energy import ENERGY
 from benchlock.evaluator.runner.host_platform import is_code_by_format
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
 from benchlock.evaluator.runner.run_outcome import Ending, Failure, failure_of
 from benchlock.evaluator.runner.run_stages import has_stages
-from benchlock.evaluator.runner.self_reported_times import find_overrun, list_reported_by_model
+from benchlock.evaluator.runner.self_reported_times import find_overrun, list_measured, list_reported_by_model
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.ids_and_timestamps import as_json
 from benchlock.registry.manifests import Model
@@ -44,7 +45,7 @@ HOST_TIMINGS: Final = (
     "score",
 )
 """The timings that the host measures and that no blob contains."""
-HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of")
+HOST_DETAILS: Final = ("cpus", "verified", "accelerators", "exit_code", "part_of", ENERGY)
 """The details that the host reports."""
 
 _RUN: Final = "run"
@@ -172,7 +173,10 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
         return {}  # old builds recorded no mark: it is added on reading
     stated = end.details.get(SELF_REPORTED)
     # The order may be that of the metrics of the build that made the lock.
-    if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (sorted(names), sorted(subject.lock.metrics)):
+    if isinstance(stated, list | tuple) and sorted(map(str, stated)) in (
+        sorted(names),
+        sorted(list_measured(subject.lock)),
+    ):
         names = tuple(stated)
     return {SELF_REPORTED: list(names)} if names else {}
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.performance.loadgen_traces import (
@@ -25,14 +24,13 @@ from benchlock.evaluator.harness.performance.loadgen_traces import (
     summarize_log,
 )
 from benchlock.evaluator.runner.self_reported_times import InvalidLoadError
+from benchlock.evaluator.statistics.early_stopping import CONFIDENCE, SHARES, count_discarded, find_risk
 
 LARGEST_SUMMARY: Final = 1 << 20
-TARGET_PERCENTILE: Final = 0.99
+TARGET_PERCENTILE: Final = SHARES["server"]
 """The share of the queries of ``server`` that must be answered within ``target_latency``."""
 _SHARES: Final = {"50.00": 0.5, "90.00": 0.9, "95.00": 0.95, "97.00": 0.97, "99.00": 0.99, "99.90": 0.999}
-_STOPPING: Final = {"single_stream": 0.9, "multi_stream": 0.99, "server": TARGET_PERCENTILE}
-_RISK: Final = 0.01
-"""The risk of early stopping: it is 99 percent confident of the percentile."""
+_RISK: Final = 1 - CONFIDENCE
 _RISK_ERROR: Final = 1e-6
 """The maximum error of LoadGen's probability, which it computes as the sum of a series."""
 _DIGITS: Final = 1e-5
@@ -110,19 +108,14 @@ def check_results(role: str, log: Log, scenario: Mapping[str, Any], rate: float 
 
 def _check_early_stopping(role: str, results: Results, name: str) -> None:
     queries, over = results["result_query_count"], results["result_overlatency_query_count"] if name == "server" else 1
-    is_met = name not in _STOPPING
+    is_met = name not in SHARES
     if not is_met:
-        risk = _risk(queries, over, _STOPPING[name])
+        risk = find_risk(queries, over, SHARES[name])
         if abs(risk - _RISK) < _RISK_ERROR:
             return
         is_met = risk < _RISK
     if results["early_stopping_met"] != is_met:
         raise _error(role, f"LoadGen's early_stopping_met is {not is_met}, which contradicts {queries} queries")
-
-
-def _risk(queries: int, over: int, share: float) -> float:
-    """Return the probability that at most ``over`` of the queries exceed a latency that ``share`` of all meet."""
-    return float(special.betainc(queries - over, over + 1, share)) if over < queries else 1.0
 
 
 def _check_overlatency(role: str, results: Results, target: int) -> None:
@@ -197,11 +190,11 @@ def _ranges(scenario: Mapping[str, Any], columns: Columns, results: Results) -> 
     elif name == "single_stream":
         ranges |= _issue_ranges(columns)
         ranges["result_qps_without_loadgen_overhead"] = _about(1e9 / results["result_mean_latency_ns"])
-        ranges["early_stopping_latency_ss"] = _estimate_range(least, most, _STOPPING[name])
-        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING["multi_stream"])
+        ranges["early_stopping_latency_ss"] = _estimate_range(least, most, SHARES[name])
+        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, SHARES["multi_stream"])
     else:
         ranges |= _latency_ranges(least, most, "query_latency_ns", "percentile_per_query_latency_ns")
-        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, _STOPPING[name])
+        ranges["early_stopping_latency_ms"] = _estimate_range(least, most, SHARES[name])
     return ranges
 
 
@@ -259,20 +252,11 @@ def _issue_ranges(columns: Columns) -> dict[str, Range]:
 def _estimate_range(least: NDArray[np.int64], most: NDArray[np.int64], share: float) -> Range:
     """Return the range of early stopping's estimate of a percentile, which is 0 for too few queries."""
     rows = len(least)
-    fewest, greatest = (_count_discarded(rows, share, _RISK + error) for error in (-_RISK_ERROR, _RISK_ERROR))
+    fewest, greatest = (count_discarded(rows, share, _RISK + error) for error in (-_RISK_ERROR, _RISK_ERROR))
     return (
         int(least[rows - greatest]) if fewest else 0,
         int(most[rows - fewest]) if fewest else int(most[rows - greatest]) if greatest else 0,
     )
-
-
-def _count_discarded(queries: int, share: float, risk: float) -> int:
-    """Return the largest number of slowest queries, plus one, that early stopping may discard; 0 for too few."""
-    low, high = 0, queries
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _risk(queries, middle, share) < risk else (low, middle)
-    return low
 
 
 def _about(value: float) -> Range:

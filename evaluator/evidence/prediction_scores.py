@@ -90,9 +90,7 @@ class UnreadableLabelsError(InvalidInputError):
 _ERRORS: Final[Mapping[str, type[InvalidInputError]]] = {"load": UnreadableLabelsError, "non-finite": NonFiniteError}
 
 
-def score_predictions(
-    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], folder: Path
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def score_predictions(lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], folder: Path) -> Score:
     """Compare the predictions of a run with the labels of the dataset.
 
     Args:
@@ -101,10 +99,6 @@ def score_predictions(
         files: The files of the run's blobs, by role.
         folder: The files of the dataset that have labels, as ``lay_labels`` lays them out.
 
-    Returns:
-        For each metric ``n`` with ``correct`` or ``value``, and the contribution of each sample to a metric that is
-        not a count.
-
     Raises:
         InvalidInputError: The predictions are missing or malformed.
         NonFiniteError: They have NaN or infinities.
@@ -112,11 +106,10 @@ def score_predictions(
         UnreadableLabelsError: The labels cannot be read here.
     """
     if not any(map(is_quality, lock.metrics)):
-        return {}, {}
+        return Score({}, {}, {})
     if "predictions" not in files:
         raise InvalidInputError("the harness wrote no predictions")
-    scores = score_samples(lock, manifests, files["predictions"], folder)
-    return scores.quality, scores.measures
+    return score_samples(lock, manifests, files["predictions"], folder)
 
 
 def score_samples(lock: Lock, manifests: Mapping[Kind, Manifest], predictions: Path, folder: Path) -> Score:

@@ -13,6 +13,7 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.isolation.child_process import CallerBlobs, pack_error, unpack_error
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.evaluator.evidence.class_details import describe_classes
 from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
 from benchlock.evaluator.evidence.prediction_scores import (
     LARGEST_PREDICTIONS,
@@ -33,7 +34,10 @@ from benchlock.evaluator.evidence.timed_phases import (
     is_equal,
     shorten_value,
 )
+from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
+from benchlock.evaluator.evidence.trace_evidence import read_overheads
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
+from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
 from benchlock.evaluator.records.run_types import CALLS
 from benchlock.evaluator.records.timing_validity import calls_document
@@ -56,7 +60,13 @@ from benchlock.evaluator.runner.self_reported_times import (
 )
 from benchlock.evaluator.statistics.metric_types import Metric, find_definitions
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate, estimate_quality
-from benchlock.evaluator.statistics.run_metrics import CorrectCount, describe_calls, find_undelayed, summarise
+from benchlock.evaluator.statistics.run_metrics import (
+    Conditions,
+    CorrectCount,
+    describe_calls,
+    find_undelayed,
+    summarise,
+)
 from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
@@ -74,9 +84,21 @@ LARGEST_BLOB: Final = {
     "pipeline-loadgen-summary": LARGEST_SUMMARY,
     PEAK_LOGS: LARGEST_LOG,
     "quality": LARGEST_PREDICTIONS,
+    **LARGEST_TRACES,
 }
 """The maximum size of the blobs that are read, in bytes, by role."""
-COPIED_KEYS: Final = ("harness", "golden", "accuracy", "performance", "pipeline", "loadgen", "audits", "peak")
+COPIED_KEYS: Final = (
+    "harness",
+    "golden",
+    "accuracy",
+    "performance",
+    "pipeline",
+    "loadgen",
+    "audits",
+    "peak",
+    "trace",
+    "resources",
+)
 """The keys of ``result.json`` that are copied into a record's details."""
 SURROUNDINGS: Final = ("python", "threads")
 """The keys of its ``environment`` that are copied into the details."""
@@ -113,7 +135,7 @@ class Recomputation:
             other, or the environment differs from the lock.
         metrics: The metrics; none if there is a failure.
         details: The parts of the result that a record copies.
-        calls: The statistics of disturbed calls, as a part of the details; empty if they were not counted.
+        calls: Statistics that are a part of the details: of disturbed calls, and of classes; empty without them.
         packages: The versions of the installed packages by name.
         timings: Seconds of the harness's phases.
         claimed: Seconds of all timed phases together.
@@ -243,9 +265,10 @@ def _recompute(
         check_audits(document)
         check_times(subject.lock, phases)
         scores = _score(subject, files, labels, missing)
-        quality = evidence.quality(*scores)
-        metrics = summarise(find_definitions(subject.lock), quality, phases)
-        calls = evidence.calls(phases)
+        quality = evidence.quality(scores.quality, scores.measures)
+        metrics = summarise(find_definitions(subject.lock), quality, phases, conditions_of(subject.lock))
+        metrics += read_overheads(subject.lock, files, document.get("trace"))
+        calls = evidence.calls(phases) | describe_classes(subject.lock, scores.decided)
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
@@ -268,15 +291,20 @@ def digest_latencies(phase: Performance | None) -> Digest | None:
     return digest_bytes(phase.samples.latency.tobytes())
 
 
+def conditions_of(lock: Lock) -> Conditions:
+    """Return the CPUs and the price that metrics of a run of the lock are divided by and multiplied with."""
+    price = lock.request.get("price")
+    amount = price.get("amount") if isinstance(price, Mapping) else None
+    return Conditions(lock.limits.cpus, amount if isinstance(amount, int | float) else None)
+
+
 def _failure_class(error: InvalidInputError) -> FailureClass:
     if isinstance(error, NonFiniteError):
         return "non-finite"
     return "loadgen-invalid" if isinstance(error, InvalidLoadError) else "crash"
 
 
-def _score(
-    subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _score(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Score:
     if missing is not None:
         error = unpack_error(missing)
         raise UnreadableLabelsError(error.what) if isinstance(error, InvalidInputError) else error

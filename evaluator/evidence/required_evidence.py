@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from benchlock.evaluator.harness.tracing.trace_levels import EXPERIMENTS, TRACE_TENSORS
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.registry.lock.lockfile import Lock
@@ -25,7 +26,11 @@ FIRST_CHECKED: Final = (1, 1)
 """The first version of the harness whose results are complete, so that their required parts are known."""
 FIRST_NAMED: Final = (1, 2)
 """The first version whose results name their lock and contain the logs of the probes of a peak search."""
-_TENSOR_ROLES: Final = ("predictions", "samples", "pipeline-samples", "quality")
+FIRST_TRACED: Final = (1, 4)
+"""The first version of the harness with traces."""
+FIRST_MEASURED: Final = (1, 4)
+"""The first version whose results have the resources of the run."""
+_TENSOR_ROLES: Final = ("predictions", "samples", "pipeline-samples", "quality", "trace")
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
 _METERED: Final = (
@@ -100,6 +105,12 @@ def _has_pipeline_of_a_sweep(lock: Lock) -> bool:
 
 def _has_peak(lock: Lock) -> bool:
     return PEAK in lock.metrics
+
+
+def _is_traced(*experiments: str) -> Callable[[Lock], bool]:
+    """Return whether a trace has the experiments, or any if none is given."""
+    levels = [level for level, names in EXPERIMENTS.items() if names and set(experiments) <= set(names)]
+    return lambda lock: lock.request.get("trace", "none") in levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +193,20 @@ _TABLE: Final = (
         nullable=("audits.peak.answers",),
     ),
     Requirement(FIRST_NAMED, _has_peak, ("peak-loadgen-detail",)),
+    Requirement(FIRST_TRACED, _is_traced(), ("trace",), fields=_under("trace", "level", "calls", "rows")),
+    *(
+        Requirement(
+            FIRST_TRACED, _is_traced(name), columns={"trace": tuple(f"{name}.{tensor}" for tensor in TRACE_TENSORS)}
+        )
+        for name in EXPERIMENTS["full"]
+    ),
+    Requirement(FIRST_MEASURED, _is_always, fields=("resources.peak_memory",)),
+    Requirement(
+        FIRST_MEASURED,
+        _is_scenario(*_DRIVEN, "batch_sweep"),
+        fields=_under("performance.resources", "seconds", "cpu_seconds", "cpus"),
+        nullable=_under("performance.resources", "read_bytes", "process_peak_bytes"),
+    ),
 )
 _EXCLUSIVE: Final = {
     "accuracy": _is_predicted,
@@ -189,6 +214,7 @@ _EXCLUSIVE: Final = {
     "loadgen": is_driven,
     "pipeline": _has_pipeline,
     "peak": _has_peak,
+    "trace": _is_traced(),
 }
 """The parts of ``result.json`` that only runs of certain locks have."""
 

@@ -14,6 +14,7 @@ from .core.job import Job
 from .core.job_parser import read_job
 from .core.phase_environment import describe_environment, find_missing_library, find_missing_packages
 from .core.phase_reports import write_json
+from .core.resource_usage import read_peak_memory
 from .core.scenarios import JobError
 from .core.supervisor import fork_phase, phase_report, run_phase
 
@@ -31,6 +32,9 @@ _PHASES = (
     "cold",
     "traced",
     "untraced",
+    "trace",
+    "trace-graph",
+    *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
 
 
@@ -110,6 +114,8 @@ def _run(job: Job, folder: Path, output: Path, options: argparse.Namespace) -> d
         "loadgen": performance.get("loadgen"),
         "audits": _audits(reports),
         "peak": reports.get("peak", {}).get("peak"),
+        "trace": reports.get("trace", {}).get("trace"),
+        "resources": {"peak_memory": read_peak_memory(job.isolation)},
         "environment": describe_environment(job.threads, threads, device),
         "timings": timings,
     }

@@ -16,7 +16,7 @@ from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, ratio, run
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.manifests.metric_definitions import COST, is_automatic, is_quality
 
 _SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
 _SAME_PLATFORM = ("os", "arch", "device")
@@ -38,7 +38,8 @@ def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[st
     """List why metrics of the two runs must not be compared; empty if they may.
 
     Models, frameworks and images may differ, because these are compared. Dataset, split, scenario, limits, trace,
-    definitions of metrics and harness must be equal, and so must host, platform and isolation.
+    definitions of metrics and harness must be equal, and so must host, platform and isolation; the price too where both
+    have a cost. The seeds of LoadGen may differ if nothing else does.
     """
     (lock_a, run_a), (lock_b, run_b) = a, b
     failed = (f"{run.id} {_NEVER_RUN}" for run in (run_a, run_b) if run.end is None or run.end.outcome != "done")
@@ -54,15 +55,28 @@ def describe_offered(metric: str, *scenarios: str) -> str | None:
 def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
     parts: Mapping[str, tuple[Any, Any]] = {
         "dataset": ((a.dataset.digest, a.dataset.split), (b.dataset.digest, b.dataset.split)),
-        "scenario": (a.scenario, b.scenario),
+        "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (a.scenario, b.scenario),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
         "trace": (a.request.get("trace", "none"), b.request.get("trace", "none")),
+        "price of the machine": (_price(a), _price(b)) if COST in _shared(a, b) else (None, None),
         "harness": (a.harness.digest, b.harness.digest),
     }
     for name, (left, right) in parts.items():
         if left != right:
             yield f"the {name} {'differ' if name in _SEVERAL else 'differs'}"
+
+
+def _without_seeds(lock: Lock) -> dict[str, Any]:
+    """Return the content of a lock without its seeds; two locks that differ in these alone show whether they matter."""
+    parts = {key: dict(lock.document[key]) for key in ("request", "scenario")}
+    parts["request"].pop("seed", None)
+    parts["scenario"].pop("seeds", None)
+    return lock.document | parts
+
+
+def _price(lock: Lock) -> tuple[Any, ...]:
+    return tuple(lock.request.get("price", {}).get(key) for key in ("amount", "currency", "per"))
 
 
 def _shared(a: Lock, b: Lock) -> dict[str, int]:
@@ -316,4 +330,4 @@ def _remarks(*runs: Run) -> Iterator[str]:
 
 def _metrics(run: Run) -> Mapping[str, Metric]:
     assert run.end is not None
-    return {metric.key: metric for metric in run.end.metrics}
+    return {metric.key: metric for metric in run.end.metrics if not is_automatic(metric.name)}

@@ -26,6 +26,7 @@ from benchlock.evaluator.records.run_types import (
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.ids_and_timestamps import format_time, parse_id_time
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import find_definition, is_automatic
 
 SCHEMA: Final = (1, 0)
 """The major and minor version of the written document."""
@@ -164,7 +165,7 @@ def check_fit(run: Run, lock: Lock) -> None:
         f"the platform {ran_on}": ran_on not in platforms,
         f"the image {run.start.image_id}": run.start.image_id not in (None, platforms.get(ran_on)),
     } | {
-        f"the metric {metric.name} by definition {metric.version}": lock.metrics.get(metric.name) != metric.version
+        f"the metric {metric.name} by definition {metric.version}": not _is_measured(metric, lock)
         for metric in (() if run.end is None else run.end.metrics)
     }
     for fact, is_foreign in faults.items():
@@ -174,6 +175,13 @@ def check_fit(run: Run, lock: Lock) -> None:
                 where=run.id,
                 next_step="request a new bundle from the author of the run",
             )
+
+
+def _is_measured(metric: Metric, lock: Lock) -> bool:
+    """Return whether runs of the lock report the metric by this version of its definition."""
+    if is_automatic(metric.name):
+        return find_definition(metric.name, metric.version) is not None
+    return lock.metrics.get(metric.name) == metric.version
 
 
 def check_recorded(run: Run, lock: Lock) -> None:

@@ -5,8 +5,9 @@ In ``ObservedTimes`` the runner measured ``seconds`` and ``cpu_seconds``, while 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -205,6 +206,75 @@ def validity_of(run: Run) -> Validity | None:
         f"{'' if phase == 'performance' else f'{phase}: '}{verdict.reason}" for phase, verdict in invalid.items()
     )
     return Validity(valid=False, cause=first.cause, reason=reason, self_reported=reported)
+
+
+class EarlyStopping(msgspec.Struct, frozen=True):
+    """LoadGen's early stopping in a phase: what its queries show with 99 % confidence.
+
+    Attributes:
+        phase: ``performance`` or ``pipeline``.
+        met: Whether the queries suffice; in ``server`` whether 99 % of all queries meet the target latency.
+        queries: The number of queries.
+        estimates: By percentile the seconds that a query takes at most, None for too few queries; ``server`` has none.
+        over: The number of queries of ``server`` that exceeded the target latency.
+        self_reported: Whether code of the model ran in LoadGen's process.
+    """
+
+    phase: str
+    met: bool
+    queries: int
+    estimates: dict[str, float | None]
+    over: int | None
+    self_reported: bool
+
+    @property
+    def words(self) -> str:
+        """What early stopping shows, empty if the queries do not suffice."""
+        parts = [
+            f"{share}% of queries take at most {format_duration(latency)}"
+            for share, latency in self.estimates.items()
+            if latency is not None
+        ]
+        if self.over is not None:
+            parts = [f"99% of queries meet the target latency ({self.over} of {self.queries} exceeded it)"]
+        mark = " (self-reported)" if self.self_reported else ""
+        return f"with 99% confidence, {', '.join(parts)}{mark}" if self.met else ""
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _StoppingResults(msgspec.Struct, frozen=True):
+    """The results of a scenario with early stopping, named as in LoadGen's log."""
+
+    result_query_count: _Number
+    early_stopping_met: bool = False
+    early_stopping_latency_ss: _Number | None = None
+    early_stopping_latency_ms: _Number | None = None
+    result_overlatency_query_count: _Number | None = None
+
+
+def list_early_stopping(run: Run) -> tuple[EarlyStopping, ...]:
+    """Return LoadGen's early stopping in each of the run's phases whose scenario has it.
+
+    Empty if the run is not done, or if its record differs from its evidence.
+    """
+    is_verified = run.evidence is None or run.evidence.state == "verified"
+    if run.end is None or run.end.outcome != "done" or not is_verified:
+        return ()
+    stopped = []
+    for phase, account in _accounts(run.end.details):
+        if account.settings.get("scenario") not in ("SingleStream", "MultiStream", "Server"):
+            continue
+        with suppress(msgspec.ValidationError):
+            found = msgspec.convert(account.results, _StoppingResults)
+            latencies = {"90": found.early_stopping_latency_ss, "99": found.early_stopping_latency_ms}
+            # LoadGen writes 0 where it has no estimate.
+            estimates = {share: latency / 1e9 or None for share, latency in latencies.items() if latency is not None}
+            queries, over = found.result_query_count, found.result_overlatency_query_count
+            is_reported = run.end.times_self_reported
+            stopped.append(EarlyStopping(phase, found.early_stopping_met, queries, estimates, over, is_reported))
+    return tuple(stopped)
 
 
 def _accounts(details: Mapping[str, Any]) -> Iterator[tuple[str, _Account]]:

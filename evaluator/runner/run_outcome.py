@@ -32,6 +32,8 @@ FILES = {
     "pipeline-loadgen-summary": "loadgen-pipeline/mlperf_log_summary.txt",
     "pipeline-loadgen-detail": "loadgen-pipeline/mlperf_log_detail.txt",
     "peak-loadgen-detail": "peak-loadgen-detail.txt",
+    "trace": "trace.safetensors",
+    "trace-native": "trace-native.zip",
 }
 """The files of a run that are stored, by role: their paths in the output folder."""
 

@@ -16,7 +16,7 @@ from benchlock.evaluator.runner.run_outcome import Failure
 from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model
-from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.manifests.metric_definitions import OVERHEAD, TRACE_COSTS, is_quality
 
 if TYPE_CHECKING:  # numpy and scipy
     from benchlock.evaluator.statistics.time_metrics import Performance, Phases
@@ -39,7 +39,13 @@ def list_self_reported(lock: Lock, model: Model, isolation: Isolation) -> tuple[
 
     The harness has the labels and writes every result, so all metrics of an unreleased one are self-reported.
     """
-    return list_reported_by_model(lock, model, isolation) if is_released(lock.harness) else tuple(lock.metrics)
+    return list_reported_by_model(lock, model, isolation) if is_released(lock.harness) else list_measured(lock)
+
+
+def list_measured(lock: Lock) -> tuple[str, ...]:
+    """List the metrics that a run of the lock measures: those of the request, and the costs of its trace."""
+    level = lock.request.get("trace", "none")
+    return (*lock.metrics, *(f"{OVERHEAD}{name}" for name in TRACE_COSTS[level]))
 
 
 def list_reported_by_model(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
@@ -51,7 +57,7 @@ def list_reported_by_model(lock: Lock, model: Model, isolation: Isolation) -> tu
     if not carries_code(model):
         return ()
     quality = isolation == "process" or not has_stages(lock)
-    return tuple(name for name in lock.metrics if quality or not is_quality(name))
+    return tuple(name for name in list_measured(lock) if quality or not is_quality(name))
 
 
 def mark_run(run: Run, lock: Lock, store: BlobStore) -> Run:

@@ -241,12 +241,12 @@ def share_interval(counts: Tensor) -> Interval:
         residuals = (counts[:, 0] - share * counts[:, 1]) / decided / (1 - np.minimum(weights, _ALONE))
         variance = float((residuals**2).sum()) * (len(counts) - 1) / len(counts)
         worth = share * (1 - share) / (variance + (max(share, 1 - share) / (2 * alike)) ** 2)
-    quotient = _student(max(decided - 1, 1.0)) / _student(max(alike - 1, 1.0))
+    quotient = student(max(decided - 1, 1.0)) / student(max(alike - 1, 1.0))
     worth = min(worth * quotient**2, decided)
-    return _exact(share * worth, worth)
+    return exact_share(share * worth, worth)
 
 
-def _exact(successes: float, n: float) -> Interval:
+def exact_share(successes: float, n: float) -> Interval:
     """Return the interval of Clopper and Pearson for numbers that need not be whole."""
     low = 0.0 if successes <= 0 else float(special.betaincinv(successes, n - successes + 1, _CLUSTER_TAIL))
     high = 1.0 if successes >= n else float(special.betaincinv(successes + 1, n - successes, 1 - _CLUSTER_TAIL))
@@ -283,7 +283,7 @@ def mean_iou_interval(rows: Tensor, samples: int) -> Interval:
     of_samples = np.bincount(rows[:, 0], weights=residuals, minlength=samples)
     variance = float((of_samples**2).sum()) * (samples - 1) / samples + float(alone.sum()) * between
     of_classes = np.bincount(numbers, weights=residuals**2, minlength=classes) + alone * between
-    reach = _student(_degrees(of_classes, alike, samples))
+    reach = student(_degrees(of_classes, alike, samples))
     half = 1 / (2 * samples)
     low, high = (reach * math.hypot(math.sqrt(variance) / classes, half * beyond) for beyond in (value, 1 - value))
     return Interval(max(0.0, _lower(value, low)), min(1.0, 1 - _lower(1 - value, high)))
@@ -305,5 +305,6 @@ def _lower(value: float, reach: float) -> float:
     return min(value - reach, float(special.expit(special.logit(value) - reach / (value * (1 - value)))))
 
 
-def _student(degrees: float) -> float:
+def student(degrees: float) -> float:
+    """Return the 97.5 percentile of Student's t."""
     return float(special.stdtrit(degrees, 1 - _CLUSTER_TAIL))

@@ -132,7 +132,7 @@ def format_duration(seconds: float | None) -> str:
         return "-"
     for unit, factor in (("µs", 1e6), ("ms", 1e3)):
         text = _round_digits(seconds * factor, 3)
-        if float(text) < 1000:  # noqa: PLR2004 - the next unit begins there
+        if abs(float(text)) < 1000:  # noqa: PLR2004 - the next unit begins there
             return f"{text} {unit}"
     return f"{_round_digits(seconds, 3)} s"
 
@@ -149,9 +149,9 @@ def format_change(share: float, digits: int = 1) -> str:
     return text if any(digit in text for digit in "123456789") else text[1:]
 
 
-_MIN_VALUE: Final = {"fraction": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
+_MIN_VALUE: Final = {"fraction": 0.0, "squared error": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""
-_MAX_VALUE: Final = {"fraction": 1.0}
+_MAX_VALUE: Final = {"fraction": 1.0, "squared error": 2.0}
 _CLOSE: Final = 1e-9
 """Relative tolerance: an interval may miss its value by the last bits of a sum."""
 
@@ -197,7 +197,7 @@ def _faults(metric: Metric, definition: MetricDefinition) -> Iterator[tuple[str,
             yield name, f"{actual!r}, defined as {expected!r}"
     low, high = metric.ci.low, metric.ci.high
     for name, value in (("value", metric.value), ("ci", low), ("ci", high)):
-        if value is not None and (fault := _range_fault(value, definition.unit)):
+        if value is not None and (fault := _range_fault(value, definition)):
             yield name, fault
     if metric.n < 1:
         yield "n", f"{metric.n}, at least 1"
@@ -207,11 +207,13 @@ def _faults(metric: Metric, definition: MetricDefinition) -> Iterator[tuple[str,
         yield "ci", f"[{low}, {high}], not around {metric.value}"
 
 
-def _range_fault(value: float, unit: str) -> str | None:
-    """Return why a value in ``unit`` is impossible; None where it is possible."""
+def _range_fault(value: float, definition: MetricDefinition) -> str | None:
+    """Return why a value of a metric is impossible; None where it is possible."""
     if not math.isfinite(value):
         return f"{value}, not finite"
-    least, most = _MIN_VALUE.get(unit), _MAX_VALUE.get(unit)
+    if definition.signed:
+        return None
+    least, most = _MIN_VALUE.get(definition.unit), _MAX_VALUE.get(definition.unit)
     if least is None and value <= 0:
         return f"{value}, must be greater than 0"
     if least is not None and value < least:
@@ -245,7 +247,7 @@ class PairedTest(Struct, frozen=True):
 
     Attributes:
         method: ``mcnemar``: exact, each sample is right or wrong. ``resampling``: ``p`` by exchange of the answers, the
-            interval by the bootstrap.
+            interval by the bootstrap. ``linearised``: Student's t of the difference of the samples' influences.
         n: The number of samples.
         difference: The second model's value minus the first one's.
         ci: The 95 % interval of the difference, for other samples of the same kind.
@@ -257,7 +259,7 @@ class PairedTest(Struct, frozen=True):
         adjusted: ``p`` adjusted by Holm's method for that many comparisons.
     """
 
-    method: Literal["mcnemar", "resampling"]
+    method: Literal["mcnemar", "resampling", "linearised"]
     n: int
     difference: float
     ci: Interval

@@ -16,7 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from scipy import special
 
-from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, Tensor, series
+from benchlock.evaluator.harness.core.job import CLASS_METRICS
+from benchlock.evaluator.statistics.class_metrics import read_parts
+from benchlock.evaluator.statistics.confidence_intervals import FEWEST_SAMPLES, UNBOUNDED, Tensor, series, student
 from benchlock.evaluator.statistics.metric_types import LEVEL, Interval, PairedTest
 from benchlock.evaluator.statistics.quality_metrics import THRESHOLDS, precisions, ranks
 
@@ -62,6 +64,8 @@ def compare_measures(metric: str, first: Measures, second: Measures, n: int, com
     Raises:
         ValueError, KeyError, TypeError: The measures are malformed or missing.
     """
+    if metric in CLASS_METRICS:
+        return compare_parts(*(read_parts(metric, values[metric], n) for values in (first, second)))
     if metric not in (*_ERRORS, *THRESHOLDS, "miou"):
         counts = [series(values[metric], (n, 2), "i") for values in (first, second)]
         if all((values[:, 1] == 1).all() for values in counts):
@@ -81,15 +85,36 @@ def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_
         first: Whether the first model is right, by sample.
         second: Whether the second model is right, by sample.
     """
-    from scipy.stats import binomtest  # noqa: PLC0415 - slow to import
-
     n = len(first)
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     discordant = only_first + only_second
     difference = (only_second - only_first) / n
     ci = Interval(-_largest_difference(only_second, only_first, n), _largest_difference(only_first, only_second, n))
-    p = float(binomtest(only_second, discordant, 0.5).pvalue) if discordant else 1.0
+    p = min(1.0, 2 * float(special.bdtr(min(only_first, only_second), discordant, 0.5)))
     return PairedTest("mcnemar", n, difference, ci, p, only_first, only_second, adjusted=p)
+
+
+def compare_parts(first: Tensor, second: Tensor) -> PairedTest:
+    """Test by Student's t of the differences of influences whether the metric of two models differs.
+
+    For the area under the ROC curve it is the test of DeLong, DeLong and Clarke-Pearson (Biometrics 44, 1988). Samples
+    that all change alike have no variance: the spread is at least the greatest change of a sample.
+
+    Args:
+        first: float64 [samples, 2]: the part of each sample in the first model's value, and its influence.
+        second: The same of the second model.
+    """
+    n, changes = len(first), second - first
+    difference = float(changes[:, 0].sum())
+    if not np.abs(changes).max() > _TIE / n:
+        return PairedTest("linearised", n, 0.0, Interval(0.0, 0.0), 1.0)
+    if n < FEWEST_SAMPLES:
+        return PairedTest("linearised", n, difference, UNBOUNDED, 1.0)
+    largest = float(np.abs(changes[:, 0]).max())
+    spread = max(math.sqrt(float(np.square(changes[:, 1]).sum()) * n / (n - 1)), largest)
+    half = student(n - 1.0) * spread
+    p = 2 * float(special.stdtr(n - 1, -abs(difference) / spread))
+    return PairedTest("linearised", n, difference, Interval(difference - half, difference + half), p, adjusted=p)
 
 
 def _largest_difference(only_first: int, only_second: int, n: int) -> float:

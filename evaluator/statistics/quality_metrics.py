@@ -9,6 +9,8 @@ import numpy.typing as npt
 from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.core.job import CLASS_METRICS
+from benchlock.evaluator.statistics.class_metrics import estimate_class_metric
 from benchlock.evaluator.statistics.confidence_intervals import (
     UNBOUNDED,
     Tensor,
@@ -225,7 +227,8 @@ def estimate_quality(
 
     ``mae`` and ``rmse``: Student's t over the absolute and squared errors of samples, with the root of the ends.
     ``map`` and ``map_50``: balanced half-samples. ``miou`` and decisions of calls: clustered samples, as in
-    ``confidence_intervals``; by version 1 of their definitions the bootstrap over samples.
+    ``confidence_intervals``; by version 1 of their definitions the bootstrap over samples. Metrics of classes and of
+    their probabilities: as in ``class_metrics``.
 
     Args:
         metric: The name of the metric.
@@ -300,6 +303,8 @@ def _compute(metric: str, n: int, measures: Mapping[str, Tensor], version: int) 
         rows = series(measures["miou"], (None, 4), "i")
         value = mean_iou(rows, n)(np.ones(n, np.int64))
         return value, bootstrap_mean_iou(rows, n) if version == _BOOTSTRAPPED else mean_iou_interval(rows, n)
+    if metric in CLASS_METRICS:
+        return estimate_class_metric(metric, measures[metric], n)
     counts = series(measures[metric], (None, 2), "i")
     value = _fraction(counts)(np.ones(len(counts), np.int64))
     return value, bootstrap_share(counts) if version == _BOOTSTRAPPED else share_interval(counts)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.statistics.confidence_intervals import fraction
-from benchlock.evaluator.statistics.metric_types import Calls, Metric
+from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from benchlock.evaluator.statistics.quality_metrics import QualityEstimate
 from benchlock.evaluator.statistics.time_metrics import (
     ESTIMATORS,
@@ -43,6 +43,11 @@ class Definition(Protocol):
         """The version of the definition."""
 
 
+_DERIVED = ("throughput_per_core", "cost_per_million")
+_NEWEST_TIMES = 2
+_MILLION, _SECONDS_AN_HOUR = 1e6, 3600
+
+
 @dataclass(frozen=True, slots=True)
 class CorrectCount:
     """The number of samples, of ``n``, that were decided as labelled."""
@@ -51,22 +56,50 @@ class CorrectCount:
     n: int
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The CPUs of a run, and the price of its machine per hour; None without one."""
+
+    cpus: int = 1
+    price: float | None = None
+
+
 def summarise(
-    definitions: Sequence[Definition], quality: Mapping[str, CorrectCount | QualityEstimate], phases: Phases
+    definitions: Sequence[Definition],
+    quality: Mapping[str, CorrectCount | QualityEstimate],
+    phases: Phases,
+    conditions: Conditions = Conditions(),
 ) -> tuple[Metric, ...]:
     """Return the metrics of each definition, in their order; for a sweep one per batch size.
 
     * a fraction: correct / n, with the exact binomial interval; other quality metrics as estimated;
-    * time metrics: as ``list_time_metrics`` returns them.
+    * time metrics: as ``list_time_metrics`` returns them;
+    * ``throughput_per_core``: throughput divided by the CPUs; ``cost_per_million``: the price of the hours that a
+      million samples take. Their intervals are those of the throughput.
 
     Raises:
         InvalidInputError: The harness left nothing to compute a metric from.
     """
-    return tuple(metric for definition in definitions for metric in _metrics(definition, quality, phases))
+    return tuple(metric for definition in definitions for metric in _metrics(definition, quality, phases, conditions))
+
+
+def list_derived(name: str, phases: Phases, conditions: Conditions) -> Iterator[tuple[int | None, MetricValue]]:
+    """Yield a metric that follows from the throughput; for a sweep one per batch size, nothing without a price."""
+    for batch, (value, n, ci) in list_time_metrics("throughput", phases, _NEWEST_TIMES):
+        if name == "throughput_per_core":
+            low, high = (None if end is None else end / conditions.cpus for end in (ci.low, ci.high))
+            yield batch, (value / conditions.cpus, n, Interval(low, high))
+        elif conditions.price is not None:
+            cost = _MILLION / _SECONDS_AN_HOUR * conditions.price
+            low, high = (None if end is None or end <= 0 else cost / end for end in (ci.high, ci.low))
+            yield batch, (cost / value, n, Interval(low, high))
 
 
 def _metrics(
-    definition: Definition, quality: Mapping[str, CorrectCount | QualityEstimate], phases: Phases
+    definition: Definition,
+    quality: Mapping[str, CorrectCount | QualityEstimate],
+    phases: Phases,
+    conditions: Conditions,
 ) -> list[Metric]:
     name = definition.name
     estimate = quality.get(name)
@@ -75,6 +108,8 @@ def _metrics(
         figures = [(None, (estimate.value, estimate.n, estimate.ci))]
     elif estimate is not None and estimate.n > 0:
         figures = [(None, (estimate.correct / estimate.n, estimate.n, fraction(estimate.correct, estimate.n)))]
+    elif name in _DERIVED:
+        figures = list(list_derived(name, phases, conditions))
     else:
         figures = list(list_time_metrics(name, phases, definition.version))
     if not figures:

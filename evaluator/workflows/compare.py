@@ -37,7 +37,7 @@ from benchlock.evaluator.statistics.equivalence import (
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedTest, format_change
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_quality
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_automatic, is_quality
 
 Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
 """A function that compares two runs of the same samples, sample by sample, as one of a number of comparisons.
@@ -484,4 +484,5 @@ def _withhold_self_reported(finding: Finding, *, is_reported: bool) -> Finding:
 
 
 def _metrics(run: Run) -> dict[str, Metric]:
-    return {metric.key: metric for metric in (() if run.end is None else run.end.metrics)}
+    metrics = () if run.end is None else run.end.metrics
+    return {metric.key: metric for metric in metrics if not is_automatic(metric.name)}

@@ -29,6 +29,7 @@ from benchlock.evaluator.records.run_types import (
 )
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.container_run import ContainerRun, provide_image, run_container
+from benchlock.evaluator.runner.energy import describe_energy, read_energy
 from benchlock.evaluator.runner.host_platform import (
     Choice,
     Host,
@@ -215,7 +216,9 @@ class Runner:
         """Run, and record the end in any case."""
         timings = {"verification": attempt.verified.seconds}
         try:
+            before = read_energy()
             outcome = self._execute(attempt, folders, timings)
+            attempt = replace(attempt, energy=describe_energy(before, read_energy()))
             ending = outcome.ending
             timings |= {"start": ending.started_in, "run": ending.ran, "watching_cpu": ending.watched}
             if ending.cpu is not None:
@@ -241,7 +244,7 @@ class Runner:
     def _execute(self, attempt: Attempt, folders: RunFolders, timings: dict[str, float]) -> StageOutcome:
         """Run the harness, in stages if it has them."""
         lock, verified = attempt.lock, attempt.verified
-        document = job_document(lock, attempt.platform.device, verified.manifests)
+        document = job_document(lock, attempt.platform.device, verified.manifests) | {"isolation": attempt.isolation}
         if has_stages(lock):
             start = self._prepare_start(attempt, folders, timings)
             started = time.perf_counter()

@@ -16,6 +16,7 @@ from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, Li
 from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
 from benchlock.evaluator.evidence.run_examination import recompute_once
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
+from benchlock.evaluator.runner.energy import ENERGY
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
 from benchlock.evaluator.runner.run_outcome import FILES, RESULT, Failure, Result, failure_of, open_output, read_result
@@ -42,6 +43,8 @@ class Attempt:
     accelerators: tuple[int, ...] = ()
     part_of: Mapping[str, Any] | None = None
     """The repetition or comparison that the run belongs to, with what was stated before it began."""
+    energy: Mapping[str, Any] | None = None
+    """The energy of the host during the run; None before its end."""
 
 
 def make_interrupted_end(
@@ -190,4 +193,6 @@ def describe_attempt(attempt: Attempt) -> dict[str, Any]:
         details[SELF_REPORTED] = list(self_reported)
     if attempt.part_of is not None:
         details["part_of"] = dict(attempt.part_of)
+    if attempt.energy is not None:
+        details[ENERGY] = dict(attempt.energy)
     return details

@@ -1,4 +1,4 @@
-"""The main job in one go: publish the digits models, lock, run, compare, rerun. Every step is a `benchlock` command."""
+"""The main job in one go: publish, lock, run, rerun, trace, report. Every step is a `benchlock` command."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 REGISTRY = ROOT / ".demo" / "registry"
 LOCKS = ROOT / ".demo" / "locks"
+REPORT = ROOT / ".demo" / "report"
 BENCHLOCK = Path(sys.executable).parent / "benchlock"
 
 FRAMEWORKS = {"onnxruntime": "onnxruntime==1.31.1", "litert": "litert==2.3.0"}
@@ -25,6 +26,8 @@ MODELS = {
     "pytorch": ["digits-torchscript", "digits-torch-export"],
     "tensorflow": ["digits-savedmodel", "digits-keras"],
 }
+TRACED = "digits-onnx-traced"
+"""The request of a batch sweep with a trace of layers, for the report."""
 WITH_CODE = ("digits-torch-export",)
 """Models whose files are code for their framework; without an engine they need leave to run."""
 COLUMNS = ("model", "framework", "isolation", "top-1", "p50", "p99", "samples/s", "times")
@@ -65,10 +68,10 @@ def has_image(framework: str, version: str, *, layers: bool) -> bool:
     return False
 
 
-def evaluate(models: Sequence[str]) -> list[dict[str, Any]]:
-    """Lock and run the request of each model; the runs as the command printed them."""
+def evaluate(requests: Sequence[str]) -> list[dict[str, Any]]:
+    """Lock and run each request, which is named after its model; the runs as the command printed them."""
     runs = []
-    for model in models:
+    for model in requests:
         lock = LOCKS / f"{model}.lock"
         lock.unlink(missing_ok=True)  # a lock that is there keeps its choices; the demo wants the newest image
         benchlock("lock", HERE / "requests" / f"{model}.yaml", "-o", lock)
@@ -128,7 +131,12 @@ def main() -> None:
     print(f"\n{runs[0]['model']}: {verdict['verdict']}, predictions {verdict['predictions']}")
     for reason in verdict["reasons"]:
         print(f"  {reason}")
-    print(f"{time.monotonic() - started:.0f} s")
+    print()
+    traced = evaluate([TRACED])
+    benchlock("inspect", traced[0]["start"]["id"], "--analysis", "A14", "--roof")
+    report = benchlock("report", *(run["start"]["id"] for run in (*runs, *traced)), "-o", REPORT)
+    print("\nThe report states which layer costs most, what bounds it, which batch to use, and what tracing cost.")
+    print(f"done in {time.monotonic() - started:.0f} s\nreport: {report['page']}")
 
 
 if __name__ == "__main__":

@@ -37,10 +37,11 @@ from benchlock.registry.lock.lockfile import (
     LockedLimits,
     LockedPlatform,
     from_content,
+    read,
 )
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from benchlock.registry.requests.evaluation_request import Request, conditions_of
+from benchlock.registry.requests.evaluation_request import Request, conditions_of, derive_seeds
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.resolver_types import Candidate, Question, Requirement, Resolution, Snapshot
@@ -158,6 +159,13 @@ def build_lock(
         metrics={name: DEFINITIONS[name].version for name in request.metrics},
     )
     return from_content(content)
+
+
+def change_seed(lock: Lock, seed: int) -> Lock:
+    """Return the lock of the same request with another ``seed``: it differs in the seeds of LoadGen alone."""
+    request = {**lock.document["request"], "seed": seed}
+    scenario = {**lock.document["scenario"], "seeds": asdict(derive_seeds(seed))}
+    return read({**lock.document, "request": request, "scenario": scenario}, "lock")
 
 
 def _platform_key(platform: LockedPlatform) -> tuple[str, str, str, str]:

@@ -1,7 +1,8 @@
 """Checks that the versions of a resolution can answer the request and are supported."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import UNSET
 
@@ -17,8 +18,9 @@ from benchlock.registry.lock.split_checks import (
 )
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED, check_metrics
 from benchlock.registry.requests.evaluation_request import Request
+from benchlock.registry.requests.hardware_requirements import CPU
 from benchlock.registry.requests.request_types import BatchSweep
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 
@@ -26,13 +28,11 @@ _OLDEST_PYTHON = 11  # minor version of Python 3 that the harness needs
 
 
 def find_unsupported(subject: Manifest | Request) -> tuple[str, ...]:
-    """Return the parts of ``subject`` that locks do not support yet, such as ``trace: full is not supported yet``."""
+    """Return the parts of ``subject`` that locks do not support yet, such as a finished image with Python 3.10."""
     if isinstance(subject, Model):
         return tuple(f"{reason} is not supported yet" for reason in _model(subject))
     if isinstance(subject, Image):
         return tuple(f"platforms[{index}].{reason} is not supported yet" for index, reason in _platforms(subject))
-    if isinstance(subject, Request):
-        return tuple(f"{reason} is not supported yet" for reason in _request(subject))
     return ()
 
 
@@ -45,12 +45,6 @@ def _platforms(image: Image) -> Iterator[tuple[int, str]]:
 def _model(model: Model) -> Iterator[str]:
     if model.predictions is not UNSET and not any(isinstance(port, ImageInput) for port in model.inputs):
         yield "predictions: boxes without an input of type image"
-
-
-def _request(request: Request) -> Iterator[str]:
-    content = request.content
-    if content.trace not in (UNSET, "none"):
-        yield f"trace: {content.trace}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +82,81 @@ def check_answerable(request: Request, chosen: ChosenManifests) -> None:
             )
     _check_split(request, chosen.dataset)
     content = request.content
+    _check_trace(request, chosen)
     check_metrics(chosen.model.task, content.scenario.name, content.metrics)
     _check_batches(content.scenario, chosen.model)
     check_model_inputs(chosen.model, chosen.dataset, chosen.dataset.splits[content.dataset.split])
     check_labelled(_quality(request), chosen.dataset, content.dataset.split)
+    check_class_output(request.metrics, chosen.model)
+
+
+def check_class_output(metrics: Sequence[str], model: Model) -> None:
+    """Require that the first output of classes is reduced to one decision, and has scores where a metric needs them.
+
+    Raises:
+        InvalidInputError: It has not; ``where`` is the output.
+    """
+    ports = [(i, port) for i, port in enumerate(model.outputs) if port.type in ("class-scores", "class-index")]
+    for index, output in ports[:1]:
+        for metric in metrics:
+            needs = ""
+            if metric in SCORED and output.type != "class-scores":
+                needs = "scores of classes"
+            elif metric in (*DECIDED, *SCORED) and output.reduce == "none":
+                needs = "one decision per sample"
+            if needs:
+                raise InvalidInputError(
+                    f"{metric} needs {needs}, which the output {output.name} does not have",
+                    where=f"model/{model.name} outputs[{index}]",
+                    next_step=f"remove {metric}, or publish a version of the model with such an output",
+                )
+
+
+_PROFILED: Final = ("onnxruntime", "pytorch", "tensorflow", "litert")
+"""The predictors whose frameworks have a profiler of operators that the harness reads."""
+_SPANS: Final = ("none", "model")
+"""The levels that need no profiler of the framework."""
+
+
+def _check_trace(request: Request, chosen: ChosenManifests) -> None:
+    """Require that the calls of the request can be traced at its level.
+
+    Raises:
+        InvalidInputError: The scenario, the framework, the format or the device does not allow it.
+    """
+    content = request.content
+    if content.trace in (UNSET, "none"):
+        return
+    where, level, framework = "trace", f"trace: {content.trace}", chosen.framework
+    if content.scenario.name == "accuracy":
+        raise InvalidInputError(
+            f"{level} needs a scenario that times calls, but the scenario is accuracy",
+            where=where,
+            next_step="request single_stream, or remove trace",
+        )
+    if content.trace not in _SPANS and framework.predictor not in _PROFILED:
+        raise InvalidInputError(
+            f"{level} needs a profiler, which the predictor {framework.predictor} does not have",
+            where=where,
+            next_step="use trace: model, or remove trace",
+        )
+    if content.trace not in _SPANS and (framework.predictor, chosen.model.format) == ("tensorflow", "tflite"):
+        raise InvalidInputError(
+            f"{level} needs a profiler, which TensorFlow's interpreter of TFLite graphs does not have",
+            where=where,
+            next_step="request a model for the framework litert, or use trace: model",
+        )
+    devices = {
+        platform.device
+        for platform in chosen.image.platforms
+        if request.hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
+    }
+    if others := sorted(devices - {CPU}):
+        raise InvalidInputError(
+            f"{level} is for the device cpu, but the request admits {', '.join(others)}",
+            where=where,
+            next_step="set hardware.device to cpu, or remove trace",
+        )
 
 
 def _quality(request: Request) -> list[str]:

@@ -12,6 +12,7 @@ from benchlock.registry.inspection.file_facts import ResampledField
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_text_lines
 from benchlock.registry.manifests import Dataset, Model, Split
 from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, TensorInput, TextInput
+from benchlock.registry.manifests.metric_definitions import DECIDED, SCORED
 
 _LABEL, _MASK = "label", "mask"
 _FIELDS = {"image-index": "image", "idx": "image", "coco": "image", "wav-index": "audio"}
@@ -26,6 +27,7 @@ _CLASSES, _MASKS, _BOXES, _NUMBERS = "classes", "masks", "boxes", "numbers"
 _METRIC_LABELS = {"top1": _CLASSES, "top5": _CLASSES, "miou": _MASKS, "map": _BOXES, "map_50": _BOXES} | {
     "mae": _NUMBERS,
     "rmse": _NUMBERS,
+    **dict.fromkeys((*DECIDED, *SCORED), _CLASSES),
 }
 """The sort of labels that each metric compares predictions with."""
 _ANY = (_CLASSES, _MASKS, _NUMBERS)

@@ -1,6 +1,6 @@
 """Definitions of metrics: meaning, unit, direction, and the scenarios that measure them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,11 +12,31 @@ Direction = Literal["higher", "lower", "none"]
 
 _CLASSIFICATION = ("image-classification", "audio-classification", "text-classification")
 _LOADED = ("single_stream", "multi_stream", "server", "offline", "batch_sweep")
+_SATURATED = ("single_stream", "multi_stream", "offline", "batch_sweep")
+"""Scenarios whose throughput is a property of the model; that of ``server`` is the arrival rate."""
 _COLD = (
     "cold_start",
     *(f"cold_start_{phase}" for phase in ("start", "import", "load", "prepare", "predict", "outputs")),
 )
+COST: Final = "cost_per_million"
+"""The metric that needs a price in the request."""
+SCORED: Final = ("auroc", "average_precision", "ece_15", "brier")
+"""Metrics of the probabilities of classes."""
+DECIDED: Final = ("f1_macro", "f1_weighted")
+"""Metrics of samples with one decided class each that are not counts."""
 _QUERIED = ("single_stream", "multi_stream", "server", "batch_sweep")
+
+
+OVERHEAD: Final = "trace_overhead_"
+"""The beginning of the names of metrics that state what a trace costs."""
+TRACE_COSTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "none": (),
+    "model": ("model",),
+    "framework": ("model", "framework"),
+    "system": ("model", "system"),
+    "full": ("model", "framework", "system"),
+}
+"""The levels whose cost a run states, by the trace level of its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +51,9 @@ class MetricDefinition:
         tasks: The tasks with this metric; None for all.
         scenarios: The scenarios with this metric; None for all.
         bracketed: Whether one run reports neighbouring tested values beside its value instead of a confidence interval.
+        automatic: Whether runs report it without a request. It is informational: no claim, comparison, gate or verdict
+            uses it.
+        signed: Whether the value can be negative, as a difference.
     """
 
     name: str
@@ -40,6 +63,8 @@ class MetricDefinition:
     tasks: tuple[str, ...] | None = None
     scenarios: tuple[str, ...] | None = None
     bracketed: bool = False
+    automatic: bool = False
+    signed: bool = False
 
     @property
     def is_quality(self) -> bool:
@@ -78,13 +103,25 @@ _ALL = (
     _quality("map", "fraction", "higher", "object-detection"),
     _quality("map_50", "fraction", "higher", "object-detection"),
     _quality("miou", "fraction", "higher", "semantic-segmentation", version=_CLUSTERED),
+    *(_quality(name, "fraction", "higher", *_CLASSIFICATION) for name in ("f1_macro", "f1_weighted")),
+    *(_quality(name, "fraction", "higher", *_CLASSIFICATION) for name in ("auroc", "average_precision")),
+    _quality("ece_15", "fraction", "lower", *_CLASSIFICATION),
+    _quality("brier", "squared error", "lower", *_CLASSIFICATION),
     _quality("mae", "label", "lower", "regression"),
     _quality("rmse", "label", "lower", "regression"),
     *_times(""),
     *_times("pipeline_"),
+    MetricDefinition("throughput_per_core", "samples/s", "higher", scenarios=_SATURATED),
+    MetricDefinition(COST, "currency", "lower", scenarios=_SATURATED),
     MetricDefinition("optimal_batch", "samples", "none", _DEPENDENT, scenarios=("batch_sweep",), bracketed=True),
     MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",), bracketed=True),
     *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
+    *(
+        MetricDefinition(
+            f"{OVERHEAD}{level}", "s", "lower", scenarios=(*_LOADED, "cold_start"), automatic=True, signed=True
+        )
+        for level in TRACE_COSTS["full"]
+    ),
 )
 DEFINITIONS: dict[str, MetricDefinition] = {definition.name: definition for definition in _ALL}
 """Every metric by name."""
@@ -117,6 +154,11 @@ def is_bracketed(name: str) -> bool:
     return name in DEFINITIONS and DEFINITIONS[name].bracketed
 
 
+def is_automatic(name: str) -> bool:
+    """Return whether runs report ``name`` without a request, as information; False for an unknown name."""
+    return name in DEFINITIONS and DEFINITIONS[name].automatic
+
+
 def expand(names: Iterable[str]) -> tuple[str, ...]:
     """Return the metrics that ``names`` stand for, each once, in the order of first mention."""
     return tuple(dict.fromkeys(metric for name in names for metric in GROUPS.get(name, (name,))))
@@ -147,6 +189,12 @@ def _check_metric(task: str | None, scenario: str | None, name: str, where: str)
         definition = DEFINITIONS.get(metric)
         if definition is None:
             raise InvalidInputError(f"unknown metric {name!r}", where=where, next_step=_nearest(name))
+        if definition.automatic:
+            raise InvalidInputError(
+                f"the metric {name} is informational and reported without a request",
+                where=where,
+                next_step="remove it; a request with trace: framework reports what tracing costs",
+            )
         _check_reported_by(definition, "task", task, definition.tasks, where)
         _check_reported_by(definition, "scenario", scenario, definition.scenarios, where)
 
@@ -166,6 +214,6 @@ def _check_reported_by(
 
 def _nearest(name: str) -> str:
     """Return the next step for an unknown metric."""
-    known = sorted({*DEFINITIONS, *GROUPS})
+    known = sorted({*(name for name in DEFINITIONS if not is_automatic(name)), *GROUPS})
     close = find_close(name, known)
     return f"did you mean {close[0]!r}?" if close else f"known metrics: {', '.join(known)}"

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from msgspec import UNSET, UnsetType, inspect
@@ -12,7 +12,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
 from benchlock.registry.artifact_names import Kind, parse_name
 from benchlock.registry.manifests.manifest_content import plain
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
+from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, check_metrics, expand
 from benchlock.registry.requests.hardware_requirements import (
     CPU,
     KEYS,
@@ -166,6 +166,11 @@ def derive_seed(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"benchlock {seed} {purpose}".encode()).digest()[:4], "big")
 
 
+def derive_seeds(seed: int) -> Seeds:
+    """Return the seeds of LoadGen that follow from the seed of a request."""
+    return Seeds(*(derive_seed(seed, purpose) for purpose in ("qsl", "sample_index", "schedule")))
+
+
 def _check_time(text: str) -> None:
     if not parse_seconds(text):
         raise InvalidInputError("the limit is 0", next_step="write a larger one")
@@ -228,7 +233,7 @@ def _validate(document: Document, *, is_locked: bool = False) -> Request:
         conditions=_conditions(content.hardware),
         limits=_limits(content.limits),
         scenario=_scenario(content.scenario),
-        seeds=Seeds(*(derive_seed(content.seed, purpose) for purpose in ("qsl", "sample_index", "schedule"))),
+        seeds=derive_seeds(content.seed),
         metrics=expand(content.metrics),
     )
 
@@ -238,6 +243,8 @@ def _check(request: RequestDocument, place: Place, problems: Problems) -> None:
     _check_texts(request, place, _TEXTS, problems)
     with problems.noted():
         _check_metrics(request, place.at("metrics"), problems)
+    with problems.noted():
+        _check_price(request, place)
     with problems.noted():
         _check_equivalence(request, place.at("equivalence"), problems)
     with problems.noted():
@@ -271,6 +278,23 @@ def _check_metrics(request: RequestDocument, place: Place, problems: Problems) -
 
 def _check_metric(name: str, scenario: str | None, place: Place) -> None:
     place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
+
+
+def _check_price(request: RequestDocument, place: Place) -> None:
+    if COST in expand(request.metrics) and request.price is UNSET:
+        step = "add price: {amount: 0.10, currency: USD, per: hour, date: 2026-11-20, source: a price list}"
+        raise place.at("metrics").error(f"{COST} needs the price of the machine", step)
+    if request.price is not UNSET and COST not in expand(request.metrics):
+        raise place.at("price").error("no requested metric uses the price", f"add {COST} to metrics, or remove it")
+    if request.price is not UNSET and isinstance(request.price.date, str):
+        place.at("price", "date").parsed(_check_date, request.price.date)
+
+
+def _check_date(text: str) -> None:
+    try:
+        date.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{text!r} is not a date", next_step="write it like 2026-11-20") from error
 
 
 def _check_equivalence(request: RequestDocument, place: Place, problems: Problems) -> None:

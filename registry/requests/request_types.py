@@ -137,6 +137,16 @@ class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_sta
 AnyScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSweep | ColdStart
 
 
+class Price(Part, frozen=True, kw_only=True):
+    """The price of the machine that the runs of a request use."""
+
+    amount: Annotated[float, Meta(ge=1e-6, le=1e9)]
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$", description="ISO 4217, such as USD")]
+    per: Literal["hour"]
+    date: Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="of the price, such as 2026-11-20")]
+    source: Text
+
+
 class RequestDocument(Part, frozen=True, kw_only=True):
     """A request file, key by key. ``lock --as-of`` adds ``as_of``."""
 
@@ -153,6 +163,7 @@ class RequestDocument(Part, frozen=True, kw_only=True):
     scenario: AnyScenario
     metrics: tuple[Text, ...]
     trace: Literal["none", "model", "framework", "system", "full"] | UnsetType = UNSET
+    price: Annotated[Price, Meta(description="of the machine, for cost_per_million")] | UnsetType = UNSET
     equivalence: Annotated[dict[str, Positive], Meta(description="a metric's relative difference")] | UnsetType = UNSET
     seed: Seed
     as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,6 +24,7 @@ ReadFile = Callable[[str], bytes | None]
 """Returns the content of a file of the dataset by its path, decompressed; None if it is not local or too large."""
 
 _UBYTE = 8  # the type of an idx file of bytes
+_DIGITS = re.compile(r"[0-9]{1,18}")  # a label beyond 64 bits is no class index, and int() rejects thousands of digits
 
 
 def read_local(dataset: Dataset, folder: Path, texts: Mapping[Path, str]) -> ReadFile:
@@ -117,5 +119,5 @@ def _read_index(index: str, labels: object, read: ReadFile) -> set[int] | None:
         return None
     indices = {name.strip(): number for number, name in reversed(list(enumerate(lines)))}
     texts = {(row.get("label") or "").strip() for row in rows} - {""}
-    numbers = [int(text) if text.isascii() and text.isdigit() else indices.get(text) for text in texts]
+    numbers = [int(text) if _DIGITS.fullmatch(text) else indices.get(text) for text in texts]
     return {number for number in numbers if number is not None} if None not in numbers else None

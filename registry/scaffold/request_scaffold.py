@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from benchlock.registry.manifests import Dataset, Model
 from benchlock.registry.manifests.manifest_types import Split
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
 from benchlock.registry.scaffold.scaffold_answers import TODO_NOTE, join_lines
 from benchlock.registry.text.collected_problems import ImportNotes, format_original
@@ -19,6 +19,8 @@ SCENARIO: Final = {"name": "single_stream", "min_queries": 1000, "min_duration":
 SEED: Final = 7
 _TOP5: Final = 5
 _TIMES: Final = ("latency", "throughput")
+_SPECIAL: Final = (*DECIDED, *SCORED)
+"""Metrics that a user has to ask for: not every classifier has the outputs that they need, such as probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,14 @@ def _metrics(model: RequestedModel | None, dataset: RequestedDataset | None, not
     task, splits = model.manifest.task, () if dataset is None else tuple(dataset.manifest.splits.values())
     if splits and not any(map(_may_have_labels, splits)):
         return _chosen("metrics", list(_TIMES), "the dataset has no labels", notes)
-    quality = [name for name, definition in DEFINITIONS.items() if definition.tasks and task in definition.tasks]
+    possible = [name for name, definition in DEFINITIONS.items() if definition.tasks and task in definition.tasks]
+    quality = [name for name in possible if name not in _SPECIAL]
     classes = _count_classes(model.manifest)
     if classes is not None and classes <= _TOP5 and "top5" in quality:
         quality.remove("top5")
-    return _chosen("metrics", [*quality, *_TIMES], f"the metrics of {task}, and of times", notes)
+    special = ", ".join(name for name in possible if name in _SPECIAL)
+    more = f"; add those of {special} that you need" if special else ""
+    return _chosen("metrics", [*quality, *_TIMES], f"the metrics of {task}, and of times{more}", notes)
 
 
 def _may_have_labels(split: Split) -> bool:

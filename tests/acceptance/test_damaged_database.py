@@ -13,6 +13,7 @@ from benchlock.migrations.schema_check import METADATA
 from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.database.triggers import list_guards, trigger_statements
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.filled import BLOB, fill, store_blobs
 from tests.support.registry.forging import forge, remove_guards
 
@@ -23,7 +24,7 @@ def commands(tmp_path: Path) -> Commands:
     home = tmp_path / "registry"
     home.mkdir()
     store_blobs(LocalStore(home / "blobs"))
-    return Commands(home)
+    return Warm(home)
 
 
 @pytest.fixture

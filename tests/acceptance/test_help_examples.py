@@ -30,6 +30,8 @@ REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}}
 NEW = {"db create", "restore"}
 """Commands that create the registry."""
 SERVER = {"serve"}
+TRACED = {"inspect", "trace export"}
+"""Commands whose run has a trace."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     job = commands.done("run", "--submit", files / "digits.lock")["job"]["job"]
     token = commands.done("token", "create", "worker", "--scope", "run")["token"]
     commands.done("backup", folder / "backup")
-    names = {"run": run, "job": job, "token": token["id"]}
+    written(files / "traced.yaml", {**request("digits"), "trace": "framework"})
+    commands.done("lock", files / "traced.yaml", "-o", files / "traced.lock")
+    traced = commands.done("run", files / "traced.lock", "--isolation", "process")["run"]
+    names = {"run": run, "traced run": traced, "job": job, "token": token["id"]}
     return Desk(commands, files, folder / "backup", names)
 
 
@@ -94,7 +99,8 @@ def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -
         "https://bench.example": str(commands.registry),
         "8080": str(free_port()),
     }
-    line = re.sub(r"(run|job|token)/[0-9a-z]{26}", lambda match: desk.names[match[1]], EXAMPLES[name])
+    kind = "traced " if name in TRACED else ""
+    line = re.sub(r"(run|job|token)/[0-9a-z]{26}", lambda match: desk.names[kind + match[1]], EXAMPLES[name])
     for printed, place in places.items():
         line = line.replace(printed, place)
     line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')}"

@@ -50,7 +50,10 @@ FILES: dict[str, str | bytes] = {
     "metric-of-another-scenario.yaml": json.dumps(
         request("digits-onnx") | {"scenario": {"name": "accuracy", "warmup": 0, "batch": 1}}
     ),
-    "not-built.yaml": REQUEST.replace('"seed": 7', '"seed": 7, "trace": "full"'),
+    "untimed-trace.yaml": json.dumps(
+        request("digits-onnx")
+        | {"scenario": {"name": "accuracy", "warmup": 0, "batch": 1}, "metrics": ["top1"], "trace": "full"}
+    ),
     "other-limits.yaml": REQUEST.replace('"time": "5m"', '"time": "9m"'),
     "edited.lock": "schema = ",
 }
@@ -96,7 +99,12 @@ FAULTS = {
     "metric of another scenario": Fault(
         "lock metric-of-another-scenario.yaml", 2, "invalid-input", ("accuracy", "latency_p50", "single_stream")
     ),
-    "not built": Fault("lock not-built.yaml", 2, "invalid-input", ("trace: full is not supported yet",)),
+    "trace of an untimed scenario": Fault(
+        "lock untimed-trace.yaml",
+        2,
+        "invalid-input",
+        ("trace: full needs a scenario that times calls", "single_stream"),
+    ),
     "lock in no folder": Fault("lock good.yaml -o gone/x.lock", 5, "unavailable", ("gone/x.lock",)),
     "check of no lock": Fault("lock good.yaml -o gone.lock --check", 2, "invalid-input", ("gone.lock",)),
     "no isolation": Fault("run good.lock --isolation vm", 2, "invalid-input", ("'vm'", "container or process")),

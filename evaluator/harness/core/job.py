@@ -12,7 +12,16 @@ Stage = Literal["whole", "unlabel", "predict", "score"]
 ``unlabel`` writes the dataset without its labels, ``predict`` runs the model on that copy, and ``score`` compares the
 predictions with the labels. Only ``predict`` has the model's files, and it has no labels. ``whole`` runs everything.
 """
-QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse")
+TraceLevel = Literal["none", "model", "framework", "system", "full"]
+"""How deep the phase ``trace`` looks into the calls of the model; ``none`` leaves the phase out."""
+UNDECIDED = -(1 << 63)
+"""The predicted label of a sample without a decision, because its scores have NaN."""
+CALIBRATION_BINS = 15
+SCORE_METRICS = ("auroc", "average_precision", f"ece_{CALIBRATION_BINS}", "brier")
+"""Metrics of the probabilities of classes."""
+CLASS_METRICS = ("f1_macro", "f1_weighted", *SCORE_METRICS)
+"""Metrics of samples with one class each that are not counts."""
+QUALITY_METRICS = ("top1", "top5", "map", "map_50", "miou", "mae", "rmse", *CLASS_METRICS)
 _TIMES = ("latency_p50", "latency_p90", "latency_p99", "throughput")
 PIPELINE_METRICS = tuple(f"pipeline_{name}" for name in _TIMES)
 COLD_PHASES = ("start", "import", "load", "prepare", "predict", "outputs")
@@ -25,6 +34,8 @@ PEAK = "peak_qps"
 TIME_METRICS = (
     *_TIMES,
     *PIPELINE_METRICS,
+    "throughput_per_core",
+    "cost_per_million",
     "optimal_batch",
     PEAK,
     "cold_start",
@@ -252,7 +263,9 @@ class Job:
 
     ``device`` is the device that the model runs on: ``cpu``, or an accelerator such as ``cuda12``. ``golden`` restricts
     the job to golden tensors: ``check`` those of the model, or make new ones. ``order_seed`` determines the order in
-    which the model sees the samples. ``lock_fingerprint`` identifies the lock; every result file carries it.
+    which the model sees the samples. ``lock_fingerprint`` identifies the lock; every result file carries it. ``trace``
+    adds the phase that looks into calls; the timed phases are the same with every level. ``isolation`` is ``container``
+    or ``process``.
     """
 
     model: Model
@@ -266,6 +279,8 @@ class Job:
     stage: Stage = "whole"
     order_seed: str = ""
     lock_fingerprint: str = ""
+    trace: TraceLevel = "none"
+    isolation: str = ""
 
     @property
     def file_metadata(self) -> dict[str, str]:
@@ -294,6 +309,7 @@ class Job:
             "performance": performance,
             "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
             "peak": PEAK in self.metrics,
+            "trace": self.trace != "none",
         }
         return tuple(phase for phase, is_needed in needs.items() if is_needed)
 

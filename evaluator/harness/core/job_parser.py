@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from .job import (
+    CLASS_METRICS,
     QUALITY_METRICS,
     TIME_METRICS,
     Axes,
@@ -27,8 +28,9 @@ from .job import (
     Step,
     Suppression,
     Tolerance,
+    TraceLevel,
 )
-from .scenarios import JobError, check_minimum, parse_scenario, read_optional, read_required
+from .scenarios import Accuracy, JobError, check_minimum, parse_scenario, read_optional, read_required
 
 _INPUTS = ("image", "audio", "text", "tensor", "constant", "state")
 _OUTPUTS = ("class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state")
@@ -149,6 +151,7 @@ SCHEMA = 1
 
 _CLASSES = ("class-scores", "class-index")
 _JUDGED = {"top1": _CLASSES, "top5": _CLASSES, "miou": ("mask",), "mae": ("value",), "rmse": ("value",)}
+_JUDGED |= dict.fromkeys(CLASS_METRICS, _CLASSES)
 """The types of outputs to which a metric applies."""
 _DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
@@ -177,9 +180,6 @@ def parse_job(document: Mapping[str, Any]) -> Job:
     Raises:
         JobError: A key is missing or wrong; the message has its path.
     """
-    trace = document.get("trace", "none")
-    if trace != "none":
-        raise JobError(f"trace: {trace!r} is not supported")
     metrics = tuple(read_required(document, "metrics", list, ""))
     for index, name in enumerate(metrics):
         if name not in QUALITY_METRICS + TIME_METRICS:
@@ -196,7 +196,11 @@ def parse_job(document: Mapping[str, Any]) -> Job:
         stage=_stage(document),
         order_seed=read_optional(document, "order_seed", str, "") or "",
         lock_fingerprint=read_optional(document, "lock_fingerprint", str, "") or "",
+        trace=_trace(document),
+        isolation=read_optional(document, "isolation", str, "") or "",
     )
+    if job.trace != "none" and isinstance(job.scenario, Accuracy):
+        raise JobError("trace: a scenario that times calls is needed, but accuracy is requested")
     for metric in job.quality_metrics:
         _check_judged(metric, job.model)
     return job
@@ -305,6 +309,11 @@ def _stage(document: Mapping[str, Any]) -> Stage:
     if stage not in get_args(Stage):
         raise JobError(f"stage: {stage!r} is not supported")
     return cast(Stage, stage)
+
+
+def _trace(document: Mapping[str, Any]) -> TraceLevel:
+    level = read_optional(document, "trace", str, "") or "none"
+    return cast(TraceLevel, _one_of(get_args(TraceLevel), level, "trace"))
 
 
 def _seeds(table: Mapping[str, Any]) -> Seeds:

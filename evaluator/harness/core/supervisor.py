@@ -4,10 +4,12 @@ import faulthandler
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,20 +60,89 @@ def run_phase(
     Raises:
         Failure: The failure that the phase reports, or the class of its abnormal end.
     """
+    arguments = ["--rate", repr(rate)] if rate is not None else []
+    silence = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    return _watched(
+        phase, output, lambda: _spawn(phase, job_folder, output, phase_variables(threads), silence, arguments)
+    )
+
+
+def _spawn(
+    phase: str,
+    job_folder: Path,
+    output: Path,
+    variables: Mapping[str, str],
+    stdin: tuple[Any, ...],
+    arguments: Sequence[str] = (),
+) -> int:
+    """Start a phase in a new interpreter; return the number of its process. ``stdin`` is a file action."""
     harness = (__package__ or "").rpartition(".")[0]
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", harness, str(job_folder), str(output)]
-    command += ["--phase", phase, *(["--rate", repr(rate)] if rate is not None else [])]
+    command += ["--phase", phase, *arguments, "--since", str(time.monotonic_ns())]
+    return os.posix_spawn(sys.executable, command, variables, file_actions=[stdin])
 
-    def started() -> int:
-        since = ["--since", str(time.monotonic_ns())]
-        return os.posix_spawn(
-            sys.executable,
-            [*command, *since],
-            phase_variables(threads),
-            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
-        )
 
-    return _watched(phase, output, started)
+class PhaseProcess:
+    """A phase in a new interpreter that takes orders through a socket, which is its standard input."""
+
+    def __init__(
+        self, phase: str, job_folder: Path, output: Path, threads: int, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the phase, with environment ``variables`` beside those of every phase.
+
+        Raises:
+            Failure: ``crash``: there are too many processes.
+        """
+        self._phase, self._output = phase, output
+        self._report = phase_report(output, phase)
+        self._report.unlink(missing_ok=True)
+        self._kills = oom_kills()
+        self._socket, theirs = socket.socketpair()
+        stdin = (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)
+        environment = {**phase_variables(threads), **(variables or {})}
+        with theirs, _explain_full_group(phase):
+            self._process: int | None = _spawn(phase, job_folder, output, environment, stdin)
+        self._lines = self._socket.makefile("rb")
+
+    def send(self, order: bytes) -> None:
+        """Send an order; nothing happens where the process has ended, which ``receive`` and ``finish`` report."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(order)
+
+    def receive(self) -> int:
+        """Return the number on the next line of the process.
+
+        Raises:
+            Failure: The failure that the phase reports, or the class of its abnormal end.
+        """
+        try:
+            line = self._lines.readline()
+        except ConnectionResetError:
+            line = b""
+        if not line.endswith(b"\n"):
+            self.finish()
+            raise Failure("crash", f"the {self._phase} phase ended early")
+        return int(line)
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the end of the process; return its report.
+
+        Raises:
+            Failure: As ``receive``.
+        """
+        assert self._process is not None
+        process, self._process = self._process, None
+        _, status = os.waitpid(process, 0)
+        return _read_report(self._phase, self._report, status, self._kills)
+
+    def close(self) -> None:
+        """Kill the process if it has not ended."""
+        self._lines.close()
+        self._socket.close()
+        if self._process is not None:
+            os.kill(self._process, signal.SIGKILL)
+            os.waitpid(self._process, 0)
+            self._process = None
 
 
 def fork_phase(phase: str, work: Callable[[], None], output: Path, threads: int) -> tuple[dict[str, Any], float]:
@@ -117,12 +188,8 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
     report = phase_report(output, phase)
     report.unlink(missing_ok=True)
     kills, began = oom_kills(), time.perf_counter()
-    try:
+    with _explain_full_group(phase):
         process = start()
-    except BlockingIOError as error:
-        # The kernel's error when a control group has reached its limit of tasks.
-        reason = "could not start: limit of processes and threads (limits.processes) reached"
-        raise Failure("crash", f"the {phase} phase {reason}") from error
     try:
         _, status = os.waitpid(process, 0)
     except BaseException:
@@ -130,6 +197,21 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
         os.waitpid(process, 0)
         raise
     seconds = time.perf_counter() - began
+    return _read_report(phase, report, status, kills), seconds
+
+
+@contextmanager
+def _explain_full_group(phase: str) -> Iterator[None]:
+    """Turn the kernel's error when a control group has reached its limit of tasks into a failure."""
+    try:
+        yield
+    except BlockingIOError as error:
+        reason = "could not start: limit of processes and threads (limits.processes) reached"
+        raise Failure("crash", f"the {phase} phase {reason}") from error
+
+
+def _read_report(phase: str, report: Path, status: int, kills: int) -> dict[str, Any]:
+    """Return the report of a phase whose process has ended; raise the failure that it reports, or that of its death."""
     if not report.exists():
         code = os.waitstatus_to_exitcode(status)
         raise describe_death(phase, code, memory_ran_out=oom_kills() > kills)
@@ -137,7 +219,7 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
     report.unlink()
     if document["failure"] is not None:
         raise Failure(document["failure"]["class"], document["failure"]["message"])
-    return document, seconds
+    return document
 
 
 def phase_report(output: Path, phase: str) -> Path:

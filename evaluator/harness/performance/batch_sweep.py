@@ -12,6 +12,7 @@ import numpy as np
 from ..core.failures import Failure, classify_errors
 from ..core.job import Job
 from ..core.phase_reports import Progress
+from ..core.resource_usage import measure_usage
 from ..core.scenarios import ROUNDS, BatchSweep
 from ..inference.mlperf_audits import check_answers
 from ..inference.pipeline import Prediction
@@ -62,9 +63,13 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
         prepared.load([index for unit in units for index in unit])
         warmup += warm_up(stage, partial(prepared.ask, prepared.first))
         turns[batch] = BatchTurn(*_reader(stage, prepared.gather, prepared.ask), cycle(units), prepared.predictions)
-    report = _measure_turns(stage, turns, warmup, output, SAMPLES)
+    with measure_usage() as usage:
+        report = _measure_turns(stage, turns, warmup, output, SAMPLES)
     audits = {"caching": caching, **report["audits"]}
-    return report | {"performance": report["performance"] | {"overhead": overhead_report}, "audits": audits}
+    return report | {
+        "performance": report["performance"] | {"overhead": overhead_report, "resources": usage},
+        "audits": audits,
+    }
 
 
 def run_pipeline(job: Job, folder: Path, output: Path) -> dict[str, Any]:

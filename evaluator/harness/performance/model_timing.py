@@ -9,12 +9,14 @@ import numpy as np
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Job
+from ..core.resource_usage import measure_usage
 from ..core.scenarios import LoadGenScenario, Server, samples_per_query
 from ..inference.mlperf_audits import check_answers, check_caching
 from ..inference.model_session import query
 from ..inference.predictions import PREDICTIONS
 from ..predictors import Tensors
 from . import measurement_overhead
+from .accelerator_usage import measure_accelerators
 from .call_meter import Meter, collect_columns, save
 from .loadgen import drive, per_unit
 from .loadgen_traces import describe_account, describe_phase, describe_probe
@@ -40,7 +42,9 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
     caching = audit_caching(stage)
     overhead_report = overhead(stage, per_unit(stage, scenario))
     meter = Meter(stage.predictor, job.threads)
-    log = drive(stage, meter, prepared, estimate(stage, prepared.asks), output / "loadgen")
+    seconds = estimate(stage, prepared.asks)
+    with measure_accelerators(job.device) as accelerators, measure_usage() as usage:
+        log = drive(stage, meter, prepared, seconds, output / "loadgen")
     columns, comparisons = collect_columns(meter, scenario, log, output / "loadgen")
     audits = {"caching": caching, "answers": _audit_answers(stage, meter, prepared, output / PREDICTIONS)}
     stage.predictor.close()
@@ -55,6 +59,7 @@ def run(job: Job, folder: Path, output: Path) -> dict[str, Any]:
             "warmup_calls": len(warmup),
             "timed": f"{arrival}predict on prepared tensors",
             "overhead": overhead_report,
+            "resources": usage | ({"accelerators": accelerators} if accelerators else {}),
         },
         "loadgen": describe_account(log, columns, comparisons) | ({"trace_cost": cost} if cost else {}),
         "audits": audits,

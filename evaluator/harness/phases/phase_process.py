@@ -61,11 +61,25 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
         from . import golden_phase
 
         return golden_phase.run(job, folder, output)
+    if phase.partition("-")[0] in ("cold", "trace"):
+        return _run_without_loadgen(phase, job, folder, output, arguments)
+    return _run_timed(phase, job, folder, output, arguments)
+
+
+def _run_without_loadgen(
+    phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments
+) -> Mapping[str, Any]:
     if phase == "cold":
         from ..performance import cold_start
 
         return cold_start.time_first_answer(job, folder, output, arguments.since_ns)
-    return _run_timed(phase, job, folder, output, arguments)
+    if phase == "trace":
+        from ..tracing import trace_phase
+
+        return trace_phase.run(job, folder, output)
+    from ..tracing import trace_experiment
+
+    return trace_experiment.run(phase.removeprefix("trace-"), job, folder, output, arguments.since_ns)
 
 
 def _run_timed(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments) -> Mapping[str, Any]:

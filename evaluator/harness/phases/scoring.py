@@ -7,6 +7,9 @@ model.
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..core.failures import Failure
 from ..core.job import GoldenTask, Job, Model
 from ..core.phase_reports import Progress, Timings
@@ -16,7 +19,7 @@ from ..inference.finite_checks import FiniteCheck
 from ..inference.pipeline import find_source, trace_geometry
 from ..inference.predictions import DETECTIONS, PREDICTIONS, StoredPredictions, restore_order, save_tensors
 from ..predictors import Tensors
-from ..quality.classification import ClassificationTally
+from ..quality.class_scores import ClassTally
 from ..quality.tally import Tally, open_tally
 from ..steps.step_tensor import Geometry
 from .label_removal import ORDER, read_order
@@ -32,12 +35,14 @@ class Score(NamedTuple):
 
     ``quality`` is the content of ``result.json``: by metric ``n``, and ``correct`` or ``value``. ``measures`` has the
     contribution of each sample to the metrics that are not counts, for confidence intervals; it is empty where every
-    metric is a count. ``samples`` has the same for all metrics, including counts.
+    metric is a count. ``samples`` has the same for all metrics, including counts. ``decided`` is int64 [samples, 2],
+    label and predicted label, where each sample has one class.
     """
 
     quality: dict[str, Any]
     measures: Tensors
     samples: Tensors
+    decided: NDArray[np.int64] | None = None
 
 
 def score(
@@ -76,7 +81,7 @@ def score(
         finite.add_stored(predictions)
         finite.check()
     table = stored.table(_compared_tensor(job))
-    if table is not None and isinstance(tally, ClassificationTally) and tally.add_all(table, samples.labels):
+    if table is not None and isinstance(tally, ClassTally) and tally.add_all(table, samples.labels):
         return _summarise(tally)
     for number, (prediction, geometry) in enumerate(stored):
         try:
@@ -91,8 +96,10 @@ def score(
 
 
 def _summarise(tally: Tally) -> Score:
-    measures = tally.measures()
-    return Score(tally.document(), measures, tally.counts() if isinstance(tally, ClassificationTally) else measures)
+    document, measures = tally.document(), tally.measures()
+    if isinstance(tally, ClassTally):
+        return Score(document, measures, tally.samples(), tally.decided())
+    return Score(document, measures, measures)
 
 
 def _check_geometry(model: Model, samples: Samples, number: int, geometry: Geometry) -> None:

@@ -1,7 +1,7 @@
 """ONNX Runtime: ONNX graphs."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ _CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 class OnnxRuntime:
     """An ONNX graph in ONNX Runtime."""
 
-    def __init__(self, path: Path, model: Model, place: Place) -> None:
-        """Load the graph at ``path`` and check its inputs and outputs."""
+    def __init__(
+        self, path: Path, model: Model, place: Place, adjust: Callable[[Any], None] = lambda _options: None
+    ) -> None:
+        """Load the graph at ``path`` and check its inputs and outputs; ``adjust`` changes the session's options."""
         onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = place.threads
@@ -30,6 +32,7 @@ class OnnxRuntime:
             # Measured: threads that spin between calls slow two threads that decode JPEGs by a third.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self.threads |= {"intra_op_allow_spinning": 0}
+        adjust(options)
         with _batch_scheduling(enabled=place.shared and hasattr(os, "SCHED_BATCH")):
             self._session = _session(path, options, place.device)
         self.device = place.device if self._session.get_providers()[0] == _CUDA else CPU

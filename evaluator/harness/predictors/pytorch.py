@@ -25,7 +25,7 @@ class PyTorch:
     def __init__(self, module: Any, model: Model, threads: int) -> None:  # noqa: ANN401 - torch has no types here
         """Wrap ``module``; the first call examines it."""
         self.threads = {"num_threads": threads, "num_interop_threads": 1}
-        self._module = module
+        self.module = module
         self._model = model
         self._inputs = [port.name for port in model.inputs]
         self._to_tensor: Callable[[Any], Any] | None = None
@@ -36,12 +36,12 @@ class PyTorch:
         if self._to_tensor is None:
             return self._first(batch)
         with torch.inference_mode():
-            answer = self._module(*[self._to_tensor(batch[name]) for name in self._inputs])
+            answer = self.module(*[self._to_tensor(batch[name]) for name in self._inputs])
             return map_by_position(self._model, _copy(answer) if self._shared else answer)
 
     def close(self) -> None:
         """Release the module."""
-        del self._module
+        del self.module
 
     def _first(self, batch: Tensors) -> Tensors:
         """Make the first call, which detects a module that changes its inputs or returns its own parameters.
@@ -50,9 +50,9 @@ class PyTorch:
         """
         with torch.inference_mode():
             inputs = [torch.tensor(batch[name]) for name in self._inputs]
-            answer = self._module(*inputs)
+            answer = self.module(*inputs)
             outputs = map_by_position(self._model, _copy(answer))
-            own_pointers = {tensor.data_ptr() for tensor in (*self._module.parameters(), *self._module.buffers())} - {0}
+            own_pointers = {tensor.data_ptr() for tensor in (*self.module.parameters(), *self.module.buffers())} - {0}
             self._shared = any(tensor.data_ptr() in own_pointers for tensor in _tensors(answer))
             changed = any(
                 not torch.equal(tensor, torch.from_numpy(batch[name]))
@@ -76,7 +76,7 @@ class AcceleratedPyTorch(PyTorch):
         """Return the outputs of ``batch``, copied from the accelerator."""
         with torch.inference_mode():
             inputs = [torch.from_numpy(batch[name]).to(_CUDA) for name in self._inputs]
-            return map_by_position(self._model, _move_back(self._module(*inputs)))
+            return map_by_position(self._model, _move_back(self.module(*inputs)))
 
 
 def load(folder: Path, model: Model, place: Place) -> PyTorch:

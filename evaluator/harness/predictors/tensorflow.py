@@ -2,12 +2,13 @@
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from ..core.job import Model
 from . import CPU, Place, Predictor, Tensors, check_cuda, check_names, find_graph, map_by_position
@@ -15,6 +16,25 @@ from .tflite_interpreter import TfliteInterpreter, check_tflite
 
 _ACCELERATOR = "GPU"
 _SUFFIXES = {"keras": ".keras", "hdf5": ".h5"}
+
+
+class Frozen(NamedTuple):
+    """A graph with constant weights, and its tensors by the names of the manifest."""
+
+    definition: Any
+    feeds: dict[str, str]
+    fetches: dict[str, str]
+
+    def infer_shapes(self, shapes: Mapping[str, Sequence[int]]) -> Any:  # noqa: ANN401 - TensorFlow has no types here
+        """Return the operations of the graph, where all shapes follow from those of the inputs."""
+        inputs = {feed.partition(":")[0]: shapes[name] for name, feed in self.feeds.items()}
+        definition = tf.compat.v1.GraphDef()
+        definition.CopyFrom(self.definition)
+        for node in definition.node:
+            node.attr.pop("_output_shapes", None)
+            if node.name in inputs:
+                node.attr["shape"].shape.CopyFrom(tf.TensorShape(inputs[node.name]).as_proto())
+        return _import(definition).get_operations()
 
 
 class _Function:
@@ -30,6 +50,18 @@ class _Function:
     def close(self) -> None:
         """Release the function."""
         del self._function
+
+    def freeze(self) -> Frozen:
+        """Return the graph of the function."""
+        function, inputs, outputs = self._specialize()
+        frozen = convert_variables_to_constants_v2(function)
+        feeds = {name: tensor.name for name, tensor in zip(inputs, frozen.inputs, strict=True)}
+        fetches = {name: tensor.name for name, tensor in zip(outputs, frozen.outputs, strict=True)}
+        return Frozen(frozen.graph.as_graph_def(), feeds, fetches)
+
+    def _specialize(self) -> tuple[Any, Sequence[str], Sequence[str]]:
+        """Return the function with one graph, and the names of its inputs and outputs in the order of that graph."""
+        raise NotImplementedError
 
     def _answer(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - tensors
         """Call the function; on an accelerator, raise unless all its results were computed there."""
@@ -64,6 +96,10 @@ class SavedModel(_Function):
         outputs = self._answer(**{name: tf.constant(values) for name, values in batch.items()})
         return {name: outputs[name].numpy() for name in self._outputs}
 
+    def _specialize(self) -> tuple[Any, Sequence[str], Sequence[str]]:
+        signature = self._function.structured_input_signature[1]
+        return self._function, sorted(signature), sorted(self._function.structured_outputs)
+
 
 class Keras(_Function):
     """A Keras or HDF5 file, with tensors by position, in the order of the network's ``inputs`` and ``outputs``."""
@@ -82,14 +118,22 @@ class Keras(_Function):
         if input_count != len(self._inputs):
             raise ValueError(f"the network takes {input_count} tensors, but the manifest lists {len(self._inputs)}")
         self._structure = getattr(network, "input", None) if input_count > 1 else None
+        self._specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in network.inputs or ()]
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the network for ``batch``."""
-        inputs = [tf.constant(batch[name]) for name in self._inputs]
-        argument = inputs if len(inputs) > 1 else inputs[0]
-        if isinstance(self._structure, Mapping):
-            argument = tf.nest.pack_sequence_as(self._structure, inputs)
+        argument = self._pack([tf.constant(batch[name]) for name in self._inputs])
         return map_by_position(self._model, tf.nest.flatten(self._answer(argument)))
+
+    def _pack(self, inputs: list[Any]) -> Any:  # noqa: ANN401 - tensors
+        """Return the inputs in the structure that the network takes."""
+        if isinstance(self._structure, Mapping):
+            return tf.nest.pack_sequence_as(self._structure, inputs)
+        return inputs if len(inputs) > 1 else inputs[0]
+
+    def _specialize(self) -> tuple[Any, Sequence[str], Sequence[str]]:
+        function = self._function.get_concrete_function(self._pack(self._specs))
+        return function, self._inputs, [port.name for port in self._model.outputs]
 
 
 class FrozenGraph(_Function):
@@ -111,6 +155,94 @@ class FrozenGraph(_Function):
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the graph for ``batch``."""
         return map_by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
+
+    def _specialize(self) -> tuple[Any, Sequence[str], Sequence[str]]:
+        return self._function, self._inputs, [port.name for port in self._model.outputs]
+
+
+class GraphSession:
+    """A ``Session`` of the model's graph: the only executor whose profile has every operator of every call.
+
+    It optimizes the graph in another way than the functions of the other classes, so that answers may differ in their
+    last bits.
+    """
+
+    in_caller = False
+    device = CPU
+
+    def __init__(self, folder: Path, model: Model, place: Place) -> None:
+        """Load the model.
+
+        Raises:
+            ValueError: The model is a TFLite graph or is to run on an accelerator.
+        """
+        if place.device != CPU or model.format == "tflite":
+            what = "TFLite graphs" if model.format == "tflite" else f"the device {place.device}"
+            raise ValueError(f"TensorFlow's profile of each operator does not cover {what}")
+        predictor = load(folder, model, place)
+        assert isinstance(predictor, _Function)
+        self.threads = predictor.threads
+        self.frozen = predictor.freeze()
+        predictor.close()
+        self._metadata = tf.compat.v1.RunMetadata
+        options = tf.compat.v1.RunOptions
+        self._traced = options(trace_level=options.FULL_TRACE)
+        self._described = options(trace_level=options.FULL_TRACE, output_partition_graphs=True)
+        if model.format == "savedmodel":  # whose variables are read in each call, as in its function
+            self._session = _open_session(tf.Graph(), place)
+            path = find_graph(folder, model)
+            loaded = tf.compat.v1.saved_model.load(
+                self._session, ["serve"], str(path if path.is_dir() else path.parent)
+            )
+            signature = loaded.signature_def[model.signature]
+            feeds = {name: signature.inputs[name].name for name in self.frozen.feeds}
+            fetches = {name: signature.outputs[name].name for name in self.frozen.fetches}
+        else:
+            self._session = _open_session(_import(self.frozen.definition), place)
+            feeds, fetches = self.frozen.feeds, self.frozen.fetches
+        self._outputs = [port.name for port in model.outputs]
+        self._inputs = [port.name for port in model.inputs]
+        self._call = self._session.make_callable(
+            [fetches[name] for name in self._outputs], [feeds[name] for name in self._inputs], accept_options=True
+        )
+
+    def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of the graph for ``batch``."""
+        return self._run(batch, None, None)
+
+    def profile(self, batch: Tensors, *, with_graph: bool = False) -> tuple[Tensors, Any]:
+        """Return the outputs for ``batch`` and the ``RunMetadata`` of the call.
+
+        Args:
+            batch: The inputs by name.
+            with_graph: Whether the metadata has the graph that was executed, after all optimizations.
+        """
+        metadata = self._metadata()
+        answers = self._run(batch, self._described if with_graph else self._traced, metadata)
+        return answers, metadata
+
+    def close(self) -> None:
+        """Release the graph."""
+        del self._call
+        self._session.close()
+
+    def _run(self, batch: Tensors, options: Any, metadata: Any) -> Tensors:  # noqa: ANN401 - no types here
+        inputs = [batch[name] for name in self._inputs]
+        return dict(zip(self._outputs, self._call(*inputs, options=options, run_metadata=metadata), strict=True))
+
+
+def _open_session(graph: Any, place: Place) -> Any:  # noqa: ANN401 - TensorFlow has no types here
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=place.threads, inter_op_parallelism_threads=1, device_count={_ACCELERATOR: 0}
+    )
+    return tf.compat.v1.Session(graph=graph, config=config)
+
+
+def _import(definition: Any) -> Any:  # noqa: ANN401 - TensorFlow has no types here
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.compat.v1.import_graph_def(definition, name="")
+    return graph
 
 
 def load(folder: Path, model: Model, place: Place) -> Predictor:

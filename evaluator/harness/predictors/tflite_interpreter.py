@@ -1,6 +1,7 @@
 """The interpreter of TFLite graphs that LiteRT and TensorFlow share."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,17 @@ from . import CPU, Tensors, check_names
 
 _MARK = slice(4, 8)
 _TFLITE = b"TFL3"
+_DELEGATE = "DELEGATE"
+"""The type of the nodes that delegates add to the operators of the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator of a graph; ``inputs`` and ``outputs`` are indices of tensors, -1 for an absent optional input."""
+
+    type: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
 class TfliteInterpreter:
@@ -41,6 +53,19 @@ class TfliteInterpreter:
     def close(self) -> None:
         """Release the interpreter."""
         del self._interpreter
+
+    def operators(self) -> tuple[list[Operator], dict[int, Mapping[str, Any]]]:
+        """Return the graph's operators in the order of execution, and its tensors by index, as the library lists them.
+
+        Shapes are those of the last call.
+        """
+        tensors = {int(entry["index"]): entry for entry in self._interpreter.get_tensor_details()}
+        details = self._interpreter._get_ops_details()  # noqa: SLF001 - no public method lists operators
+        listed = [
+            Operator(entry["op_name"], tuple(map(int, entry["inputs"])), tuple(map(int, entry["outputs"])))
+            for entry in details
+        ]
+        return [operator for operator in listed if operator.type != _DELEGATE], tensors
 
     def _resize(self, batch: Tensors) -> None:
         for name, values in batch.items():

@@ -13,7 +13,8 @@ from ..predictors import Tensors
 from ..steps.numeric import ranking
 from ..steps.step_tensor import Geometry
 
-_RANKS = {"top1": 1, "top5": 5}
+RANKS = {"top1": 1, "top5": 5}
+"""The number of best classes among which the label must be, by metric."""
 _FEWEST_CLASSES = 2
 _ROWS = 4096
 
@@ -50,7 +51,7 @@ class ClassificationTally:
             answers = list(values.reshape(len(values) if self._several_calls else 1, -1))
         labels = _labels(label, len(answers), output.name)
         for metric, rows in self._rows.items():
-            predictions = [decisions(output, answer, _RANKS[metric]) - output.label_offset for answer in answers]
+            predictions = [decisions(output, answer, RANKS[metric]) - output.label_offset for answer in answers]
             pairs = zip(answers, predictions, labels, strict=True)
             right = sum(
                 bool(np.any(predicted == expected)) and self._decides(answer) for answer, predicted, expected in pairs
@@ -81,9 +82,9 @@ class ClassificationTally:
             ]
         )
         if not self._ranks_nan and values.dtype.kind == "f":
-            ranks[np.isnan(values.reshape(len(values), -1)).any(axis=1)] = width + max(_RANKS.values())
+            ranks[np.isnan(values.reshape(len(values), -1)).any(axis=1)] = width + max(RANKS.values())
         for metric, rows in self._rows.items():
-            rows += [(int(right), 1) for right in ranks < _RANKS[metric]]
+            rows += [(int(right), 1) for right in ranks < RANKS[metric]]
         return True
 
     def _decides(self, answer: NDArray[Any]) -> bool:
@@ -120,7 +121,7 @@ def _ranks(scores: NDArray[Any], classes: NDArray[np.int64]) -> NDArray[np.int64
     unknown = np.flatnonzero(np.isnan(own_scores[:, 0]))  # NaN ranks after every number
     earlier = ~np.isnan(scores[unknown]) | (np.arange(width) < column[unknown])
     counts[unknown] = np.count_nonzero(earlier, axis=1)
-    counts[~is_class] = width + max(_RANKS.values())
+    counts[~is_class] = width + max(RANKS.values())
     return counts
 
 

@@ -5,11 +5,11 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from ..core.job import Job
+from ..core.job import CLASS_METRICS, Job
 from ..datasets import Label
 from ..predictors import Tensors
 from ..steps.step_tensor import Geometry
-from .classification import ClassificationTally
+from .class_scores import ClassTally
 from .detection import DetectionTally, require_metric_library
 from .regression import RegressionTally
 from .segmentation import SegmentationTally
@@ -42,7 +42,7 @@ class Tally(Protocol):
 
 __all__ = ["Tally", "open_tally"]
 
-_CLASSIFYING = ("top1", "top5")
+_CLASSIFYING = ("top1", "top5", *CLASS_METRICS)
 
 
 def open_tally(job: Job, *, ranks_nan: bool = False) -> Tally:
@@ -53,7 +53,7 @@ def open_tally(job: Job, *, ranks_nan: bool = False) -> Tally:
         ranks_nan: Whether NaN is a score below all numbers, as in harnesses before 1.3.0.
 
     Raises:
-        Failure: ``load``: the environment lacks the library that computes a metric.
+        Failure: ``load``: the environment lacks the library that computes a metric, or the output cannot give it.
     """
     metrics, model = job.quality_metrics, job.model
     if model.detections is not None:
@@ -61,7 +61,7 @@ def open_tally(job: Job, *, ranks_nan: bool = False) -> Tally:
         return DetectionTally(model.detections.label_offset, metrics)
     if metrics[0] in _CLASSIFYING:
         output = next(output for output in model.outputs if output.type in ("class-scores", "class-index"))
-        return ClassificationTally(output, metrics, several_calls=model.takes_several_calls, ranks_nan=ranks_nan)
+        return ClassTally(output, metrics, several_calls=model.takes_several_calls, ranks_nan=ranks_nan)
     if metrics[0] == "miou":
         mask = next(output for output in model.outputs if output.type == "mask")
         return SegmentationTally(mask, model.first_image, job.dataset.ignore_label)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.api.cli.eval_command import evaluate, repeat_command
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.api.terminal import SECONDS, clean_environment
 from tests.support.registry.digits import DIGITS
@@ -199,3 +200,10 @@ def test_a_request_is_generated_by_init(commands: Commands, tmp_path: Path) -> N
     assert "already exists" in commands.error(2, "init", "request", "-o", tmp_path)["message"]
     assert "3 arguments" in commands.error(2, "init", "request", *manifests, "more", "-o", tmp_path)["message"]
     assert "2 arguments" in commands.error(2, "init", "model", *manifests, "-o", tmp_path)["message"]
+
+
+def test_the_command_to_go_on_keeps_the_options_of_the_call() -> None:
+    words = ["m x.onnx", "d", "--split", "test", "--set", "model.task=regression", "--set", "request.seed=1", "--yes"]
+    with evaluate.make_context("eval", [*words, "--answers", "a.yaml"], resilient_parsing=False) as context:
+        repeated = repeat_command(context, {"model.task"})
+    assert repeated == "benchlock eval 'm x.onnx' d --set request.seed=1 --split test --yes"

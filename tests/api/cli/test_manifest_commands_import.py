@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto
 
 from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.graphs import Ports, graph
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "mlmodelscope"
@@ -15,7 +16,7 @@ CASES = Path(__file__).resolve().parents[2] / "cases" / "mlmodelscope"
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
-    return Commands(tmp_path / "registry")
+    return Warm(tmp_path / "registry")
 
 
 @pytest.fixture

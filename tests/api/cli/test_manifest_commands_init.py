@@ -8,12 +8,13 @@ import pytest
 
 from benchlock.api.cli.output import todo_lines
 from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.digits import GRAPH, model, written
 
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
-    return Commands(tmp_path / "registry")
+    return Warm(tmp_path / "registry")
 
 
 @pytest.fixture

@@ -185,6 +185,18 @@ def test_no_line_is_too_long_of_a_run_that_is_flagged_and_invalid(capsys: pytest
     assert all(len(line) <= 150 for line in shown.splitlines()), shown
 
 
+def test_the_estimates_of_early_stopping_are_printed_and_in_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    results = {"result_query_count": 700, "early_stopping_met": True, "early_stopping_latency_ms": 42_000}
+    loadgen = {"valid": True, "settings": {"scenario": "MultiStream"}, "results": results}
+    stopped = run(structs.replace(END, details={**DETAILS, "loadgen": loadgen}))
+    print_outcome(stopped, LOCK)
+    words = "with 99% confidence, 99% of queries take at most 42 µs"
+    assert f"  LoadGen early stopping, performance: {words}\n" in capsys.readouterr().out
+    (document,) = run_document(stopped)["early_stopping"]
+    assert (document["queries"], document["estimates"]) == (700, {"99": 4.2e-05})
+    assert not run_document(run())["early_stopping"]
+
+
 def test_documents_have_loadgens_verdict_with_the_reason() -> None:
     told = [(document["valid"], document["invalid_reason"]) for document in map(run_document, (run(), run(INVALID)))]
     assert told == [(True, None), (False, WHY)]

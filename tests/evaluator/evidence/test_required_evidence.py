@@ -212,3 +212,12 @@ def test_settings_of_loadgen_are_those_of_the_lock(store: LocalStore) -> None:
     blobs = {**run.end.blobs, "loadgen-detail": store.put(io.BytesIO(text.replace(seed, "7").encode()))}
     found = reasons(replace(run, end=replace(run.end, blobs=blobs)), lock, store)
     assert f"LoadGen ran with qsl_rng_seed 7, but the lock has {seed}" in found
+
+
+def test_a_harness_of_today_leaves_its_resources(store: LocalStore) -> None:
+    lock = lock_of(store, CURRENT)
+    run = make_run(lock, store)
+    for path in ("resources.peak_memory", "performance.resources.cpu_seconds", "performance.resources.read_bytes"):
+        assert f"{path} in result.json" in reasons(with_result(run, store, dropped(path)), lock, store)
+    old = [path for one in requirements_of(lock_of(store, FIRST_COMPLETE)) for path in (*one.fields, *one.nullable)]
+    assert not [path for path in old if "resources" in path]

@@ -382,6 +382,30 @@ def test_the_question_must_be_the_same(changes: dict[str, Any], reason: str) -> 
     assert found.startswith(reason)
 
 
+@pytest.mark.parametrize("change", [{"currency": "EUR"}, {"amount": 0.2}, {"date": "2026-11-21"}])
+def test_costs_at_different_prices_are_not_compared(change: dict[str, Any]) -> None:
+    price = {"amount": 0.1, "currency": "USD", "per": "hour", "date": "2026-11-20", "source": "a price list"}
+    costs = {"cost_per_million": 1}
+    first, other = (lock(metrics=costs, request={"price": each}) for each in (price, price | change))
+    expected = () if "date" in change else ("the price of the machine differs",)
+    assert list_incomparabilities((first, run()), (other, run())) == expected
+    assert list_incomparabilities((first, run()), (lock(), run())) == ()
+
+
+def test_locks_that_differ_in_their_seeds_alone_are_comparable() -> None:
+    timed = {"name": "single_stream", "warmup": 3, "min_queries": 64, "min_duration": 1.0}
+    scenarios = [timed | {"seeds": {"qsl": seed, "sample_index": 2, "schedule": 3}} for seed in (1, 9)]
+    first, other = (lock(request={"seed": seed}, scenario=one) for seed, one in enumerate(scenarios))
+    assert first.id != other.id
+    assert list_incomparabilities((first, run()), (other, run())) == ()
+    model = LockedArtifact(name="b", version="2.0.0", digest=digest_bytes(b"b"))
+    for more in (
+        lock(request={"seed": 1}, scenario=scenarios[1] | {"warmup": 4}),
+        lock(request={"seed": 1}, scenario=scenarios[1], model=model),
+    ):
+        assert list_incomparabilities((first, run()), (more, run())) == ("the scenario differs",)
+
+
 def test_metrics_that_only_one_asks_for_are_no_difference() -> None:
     assert list_incomparabilities((lock(), run()), (lock(metrics={"top1": 1, "top5": 7}), run())) == ()
 

@@ -1,12 +1,16 @@
 """LoadGen's own verdict on a run: its reason in words, and what no record may say of it."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from benchlock.evaluator.harness.performance.loadgen_traces import read_log
+from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.records.run_types import Run
-from benchlock.evaluator.records.timing_validity import Validity, validity_of
+from benchlock.evaluator.records.timing_validity import Validity, list_early_stopping, validity_of
+from tests.support.evaluator.loadgen_logs import LOGS
 from tests.support.evaluator.recorded import DONE, recorded
 
 EARLY = " * Run unsuccessful.  * Processed 100 queries.  * Would need to run at least 359 more queries,  with ..."
@@ -96,3 +100,50 @@ def test_where_loadgen_drove_nothing_there_is_no_verdict() -> None:
 def test_a_failed_run_has_no_verdict() -> None:
     failed = replace(DONE, outcome="failed", failure_class="crash", failure_message="it fell", metrics=())
     assert validity_of(recorded(replace(failed, details={"loadgen": {"valid": True}}))) is None
+
+
+def run_of_log(name: str, **details: Any) -> Run:  # noqa: ANN401 - whatever a record may say
+    return recorded(replace(DONE, details={"loadgen": asdict(read_log(LOGS / f"{name}.txt")), **details}))
+
+
+def test_the_estimates_of_early_stopping_are_those_of_loadgens_log() -> None:
+    (found,) = list_early_stopping(run_of_log("single_stream"))
+    # 149 queries are too few for the 99th percentile, so LoadGen writes 0.
+    assert found.estimates == {"90": 4572729 / 1e9, "99": None}
+    assert (found.phase, found.met, found.queries, found.over) == ("performance", True, 149, None)
+    assert found.words == "with 99% confidence, 90% of queries take at most 4.57 ms"
+
+
+def test_early_stopping_of_server_is_about_its_target_latency() -> None:
+    log = asdict(read_log(LOGS / "server.txt"))
+    queries, over = (log["results"][f"result_{name}_count"] for name in ("query", "overlatency_query"))
+    results = log["results"] | {"early_stopping_met": True}
+    pipeline = {"loadgen": log | {"results": results}}
+    (found,) = list_early_stopping(recorded(replace(DONE, details={"pipeline": pipeline})))
+    assert (found.phase, found.met, found.queries, found.estimates) == ("pipeline", True, queries, {})
+    assert found.words == (
+        f"with 99% confidence, 99% of queries meet the target latency ({over} of {queries} exceeded it)"
+    )
+    pipeline["loadgen"]["results"] = results | {"early_stopping_met": False}
+    assert list_early_stopping(recorded(replace(DONE, details={"pipeline": pipeline})))[0].words == ""
+
+
+def test_no_estimate_is_shown_of_a_record_that_differs_from_its_evidence() -> None:
+    run = run_of_log("single_stream")
+    assert list_early_stopping(replace(run, evidence=EvidenceStatus("verified")))
+    assert list_early_stopping(replace(run, evidence=EvidenceStatus("contradicted", ("it differs",)))) == ()
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        {},
+        {"result_query_count": "many"},
+        {"result_query_count": True},
+        {"result_query_count": 9, "early_stopping_latency_ss": 10**400},
+        {"result_query_count": 9, "early_stopping_latency_ss": -1},
+    ],
+)
+def test_early_stopping_that_cannot_be_understood_is_left_out(results: dict[str, Any]) -> None:
+    account = {"valid": True, "settings": {"scenario": "SingleStream"}, "results": results}
+    assert list_early_stopping(recorded(replace(DONE, details={"loadgen": account}))) == ()

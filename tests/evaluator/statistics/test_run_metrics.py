@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.statistics.run_metrics import CorrectCount, summarise
+from benchlock.evaluator.statistics.run_metrics import Conditions, CorrectCount, summarise
 from benchlock.evaluator.statistics.time_metrics import Performance, Phases, read_columns, samples_of
 
 
@@ -90,3 +90,21 @@ def test_samples_that_are_no_durations_are_refused(tmp_path: Path, latency: np.n
     save_file({"latency_ns": latency}, tmp_path / "samples")
     with pytest.raises(InvalidInputError, match="not a series"):
         samples_of(read_columns(tmp_path / "samples"))
+
+
+def test_throughput_per_core_and_cost_follow_from_the_throughput(performance: Performance) -> None:
+    latest = Defined("throughput", "samples/s", "higher", version=2)
+    core, cost = Defined("throughput_per_core", "samples/s", "higher"), Defined("cost_per_million", "currency", "lower")
+    under = Conditions(cpus=2, price=0.10)
+    whole, each, price = summarise([latest, core, cost], {}, Phases(performance), under)
+    assert each.value == pytest.approx(whole.value / 2)
+    assert price.value == pytest.approx(1e6 / whole.value / 3600 * 0.10)
+    assert None not in (whole.ci.low, whole.ci.high, each.ci.low, price.ci.low)
+    assert each.ci.low == pytest.approx(whole.ci.low / 2)  # type: ignore[operator]
+    assert price.ci.low == pytest.approx(1e6 / whole.ci.high / 3600 * 0.10)  # type: ignore[operator]
+    assert price.n == whole.n
+
+
+def test_a_cost_needs_a_price(performance: Performance) -> None:
+    with pytest.raises(InvalidInputError, match="no data to compute cost_per_million"):
+        summarise([Defined("cost_per_million", "currency", "lower")], {}, Phases(performance))

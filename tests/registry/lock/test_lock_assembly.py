@@ -7,7 +7,7 @@ import pytest
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.label_files import find_disagreements, normalize_label
-from benchlock.registry.lock.lock_assembly import check_lock, preferences_of
+from benchlock.registry.lock.lock_assembly import change_seed, check_lock, preferences_of
 from benchlock.registry.lock.lock_diff import find_platform_changes
 from benchlock.registry.lock.lockfile import list_blob_references
 from benchlock.registry.resolution.conflicts import ConflictError
@@ -35,6 +35,14 @@ def test_a_lock_has_the_platforms_that_the_request_admits() -> None:
     assert str(arm64) == "linux/arm64/cpu"
     assert not arm64.image_id
     assert not arm64.layers
+
+
+def test_a_lock_with_another_seed_is_that_of_the_request_with_the_seed() -> None:
+    lock = shelf().lock(request())
+    assert lock.request["seed"] != 11
+    assert change_seed(lock, 11) == shelf().lock(request(seed="11"))
+    assert change_seed(lock, 11).id != lock.id
+    assert change_seed(change_seed(lock, 11), lock.request["seed"]) == lock
 
 
 def test_a_finished_image_is_locked_by_its_configuration_and_layers() -> None:
@@ -88,7 +96,7 @@ def test_another_request_is_another_lock_and_the_same_the_same() -> None:
         ({"dataset": "{name: digits, version: '*', split: tset}"}, "no split 'tset'"),
         ({"dataset": "{name: digits, version: '*', split: bare}"}, "needs labels"),
         ({"metrics": "[miou]"}, "miou"),
-        ({"trace": "full"}, "trace: full is not supported yet"),
+        ({"trace": "full", "scenario": "{name: accuracy}", "metrics": "[top1]"}, "the scenario is accuracy"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(replaced: dict[str, str], words: str) -> None:

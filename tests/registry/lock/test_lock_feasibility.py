@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from benchlock.registry.lock.lock_feasibility import find_unsupported
-from benchlock.registry.requests.evaluation_request import read_request
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.lock.lock_feasibility import check_class_output, find_unsupported
+from benchlock.registry.manifests import Model
 from tests.support.registry.authored import read_authored
+from tests.support.resolution.variants import variant
 
 CASES = Path(__file__).resolve().parents[2] / "cases"
-REQUEST = (CASES / "requests" / "good" / "full.yaml").read_text()
 
 
 def reasons(name: str) -> tuple[str, ...]:
@@ -31,8 +33,19 @@ def test_what_is_not_built_is_named_with_its_path() -> None:
     assert reasons("image-finished") == ()
 
 
-def test_a_request_for_more_than_is_built_is_named() -> None:
-    assert find_unsupported(read_request(REQUEST, "request.yaml")) == ()
-    text = REQUEST.replace("trace: none", "trace: model")
-    assert text != REQUEST
-    assert find_unsupported(read_request(text, "request.yaml")) == ("trace: model is not supported yet",)
+@pytest.mark.parametrize(
+    ("changes", "metric", "message"),
+    [
+        ({"type": "class-index"}, "auroc", "auroc needs scores of classes, which the output [a-z]+ does not have"),
+        ({"reduce": "none"}, "f1_macro", "f1_macro needs one decision per sample, which"),
+    ],
+)
+def test_a_metric_of_classes_needs_their_scores_and_one_decision(
+    changes: dict[str, str], metric: str, message: str
+) -> None:
+    (model,) = (manifest for manifest in variant({}).manifests.values() if isinstance(manifest, Model))
+    check_class_output([metric, "top1"], model)
+    other = replace(model, outputs=tuple(replace(port, **changes) for port in model.outputs))
+    check_class_output(["top1"], other)
+    with pytest.raises(InvalidInputError, match=message):
+        check_class_output([metric], other)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, check_metrics, expand
+from benchlock.evaluator.harness.core.job import QUALITY_METRICS
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED, check_metrics, expand
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -33,7 +34,8 @@ def test_the_documentation_has_every_metric_as_it_is_defined() -> None:
 
 def test_quality_is_of_predictions_and_time_is_not() -> None:
     quality = {name for name, definition in DEFINITIONS.items() if definition.is_quality}
-    assert quality == {"top1", "top5", "map", "map_50", "miou", "mae", "rmse"}
+    assert quality == {"top1", "top5", "map", "map_50", "miou", "mae", "rmse", *DECIDED, *SCORED}
+    assert set(QUALITY_METRICS) == quality
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import gzip
 import http.server
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from benchlock.registry.publishing.oci_artifacts import export
 from benchlock.registry.publishing.publication import Draft, dry_run_publish, publish
 from tests.support.artifacts.memory_store import MemoryStore
 from tests.support.registry.graphs import ANOTHER_GRAPH, GRAPH
+from tests.support.registry.idx_files import idx_file, idx_manifest
 from tests.support.servers.web import File, serving
 
 Author = Callable[..., Draft]
@@ -243,45 +243,26 @@ def test_an_index_says_what_is_there(
     refused(author(DATASET, PICTURES | files), catalogue, message, where)
 
 
-def idx(*sizes: int, kind: int = 8) -> bytes:
-    count = 1
-    for size in sizes:
-        count *= size
-    return struct.pack(f">HBB{len(sizes)}I", 0, kind, len(sizes), *sizes) + bytes(count)
-
-
-IDX = """\
-schema: 1
-kind: dataset
-name: digits
-version: 1.0.0
-license: MIT
-format: idx
-splits: {test: {images: t10k.gz, labels: labels, samples: 5}}
-files: [{path: t10k.gz, source: t10k.gz}, {path: labels, source: labels}]
-"""
-
-
 def test_an_idx_split_is_counted_in_its_header(author: Author, store: LocalStore, catalogue: Catalogue) -> None:
-    files = {"t10k.gz": gzip.compress(idx(5, 8, 8), mtime=0), "labels": idx(5)}
-    published = publish(author(IDX, files), store, catalogue)
+    files = {"images.idx": gzip.compress(idx_file(5, 8, 8), mtime=0), "labels.idx": idx_file(5)}
+    published = publish(author(idx_manifest(5), files), store, catalogue)
     assert isinstance(catalogue.manifest(published.reference), Dataset)
 
 
 @pytest.mark.parametrize(
     ("pictures", "labels", "message"),
     [
-        (idx(4, 8, 8), idx(4), "has 4 samples, not 5"),
-        (idx(5, 8, 8), idx(4), "labels for 5 pictures"),
-        (b"\0\0\x08", idx(5), "is not a valid idx file"),
-        (b"PNG and more of it", idx(5), "is not a valid idx file"),
-        (gzip.compress(idx(5, 8, 8), mtime=0)[:20], idx(5), "is not a valid idx file"),
+        (idx_file(4, 8, 8), idx_file(4), "has 4 samples, not 5"),
+        (idx_file(5, 8, 8), idx_file(4), "labels for 5 pictures"),
+        (b"\0\0\x08", idx_file(5), "is not a valid idx file"),
+        (b"PNG and more of it", idx_file(5), "is not a valid idx file"),
+        (gzip.compress(idx_file(5, 8, 8), mtime=0)[:20], idx_file(5), "is not a valid idx file"),
     ],
 )
 def test_an_idx_split_that_is_not_what_it_says_is_refused(
     author: Author, catalogue: Catalogue, pictures: bytes, labels: bytes, message: str
 ) -> None:
-    refused(author(IDX, {"t10k.gz": pictures, "labels": labels}), catalogue, message, "splits.test")
+    refused(author(idx_manifest(5), {"images.idx": pictures, "labels.idx": labels}), catalogue, message, "splits.test")
 
 
 WHEEL = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl"

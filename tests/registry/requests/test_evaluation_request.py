@@ -213,3 +213,35 @@ def test_the_faults_of_a_request_have_a_next_step_each() -> None:
     versions = {"model.version", "image.version"}
     assert set(steps) == {"kid", "scenario.name", "scenario.min_duration", "limits.time", *versions}
     assert (steps["kid"], steps["scenario.name"]) == ("did you mean 'kind'?", "did you mean 'single_stream'?")
+
+
+PRICE = "{amount: 0.10, currency: USD, per: hour, date: 2026-11-20, source: a price list}"
+
+
+def with_price(price: str | None, metrics: str) -> Request:
+    lines = [line for line in FULL.splitlines() if not line.startswith(("scenario", "metrics", "equivalence"))]
+    lines += ["scenario: {name: offline, min_samples: 1, min_duration: 1s, warmup: 1}", f"metrics: {metrics}"]
+    return read_request("\n".join([*lines, *([] if price is None else [f"price: {price}"])]), "request.yaml")
+
+
+def test_a_price_has_its_date_and_its_source() -> None:
+    request = with_price(PRICE.replace("2026-11-20", "'2026-11-20'"), "[cost_per_million]")
+    assert parse_request(request.document, "the lock's request") == request
+    assert request.document["price"]["source"] == "a price list"
+
+
+@pytest.mark.parametrize(
+    ("price", "metrics", "message"),
+    [
+        (None, "[cost_per_million]", "cost_per_million needs the price of the machine"),
+        (PRICE.replace("2026-11-20", "'2026-11-20'"), "[throughput]", "no requested metric uses the price"),
+        (PRICE.replace("2026-11-20", "'2026-13-20'"), "[cost_per_million]", "'2026-13-20' is not a date"),
+        (PRICE.replace("2026-11-20", "'2026-11-20'").replace("USD", "dollar"), "[cost_per_million]", "currency"),
+        (PRICE.replace("2026-11-20", "'2026-11-20'").replace("0.10", "0"), "[cost_per_million]", "amount"),
+        (PRICE.replace("2026-11-20", "'2026-11-20'").replace("0.10", "1e308"), "[cost_per_million]", "amount"),
+        (PRICE.replace("2026-11-20", "'2026-11-20'").replace("0.10", "1e-300"), "[cost_per_million]", "amount"),
+    ],
+)
+def test_a_price_that_is_missing_or_wrong_is_refused(price: str | None, metrics: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        with_price(price, metrics)

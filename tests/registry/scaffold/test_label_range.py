@@ -5,6 +5,7 @@ import pytest
 from benchlock.registry.manifests import Dataset, Model
 from benchlock.registry.manifests.authored_manifests import examine
 from benchlock.registry.scaffold.label_range import find_excess_label
+from tests.support.registry.idx_files import idx_file, idx_manifest
 
 MODEL = """\
 schema: 1
@@ -19,16 +20,7 @@ inputs: [{name: x, type: tensor, dtype: float32, shape: [null, 4]}]
 outputs: [{name: y, type: class-scores, dtype: float32, shape: [null, 3], label_offset: OFFSET}]
 files: [{path: tiny.onnx, role: graph, source: ./tiny.onnx}]
 """
-IDX = """\
-schema: 1
-kind: dataset
-name: digits
-version: 1.0.0
-license: MIT
-format: idx
-splits: {test: {images: images.idx, labels: labels.idx, samples: 3}}
-files: [{path: images.idx, source: ./images.idx}, {path: labels.idx, source: ./labels.idx}]
-"""
+IDX = idx_manifest(3)
 INDEX = """\
 schema: 1
 kind: dataset
@@ -54,7 +46,7 @@ def find(offset: int, dataset_text: str, files: dict[str, bytes]) -> tuple[str, 
 
 
 def idx_of(*labels: int) -> dict[str, bytes]:
-    return {"labels.idx": bytes([0, 0, 8, 1, 0, 0, 0, len(labels), *labels])}
+    return {"labels.idx": idx_file(len(labels), content=bytes(labels))}
 
 
 @pytest.mark.parametrize(
@@ -91,6 +83,7 @@ def test_labels_of_an_index_are_numbers_or_names() -> None:
         (INDEX, {"labels.txt": b"cat\n"}),
         (INDEX, {"labels.txt": b"cat\n", "test.csv": b"path,label\nphotos/a.png,bird\nphotos/b.png,9\n"}),
         (INDEX, {"labels.txt": b"cat\n", "test.csv": b"path\nphotos/a.png\n"}),
+        (INDEX, {"labels.txt": b"cat\n", "test.csv": b"path,label\nphotos/a.png," + b"9" * 4301 + b"\n"}),
         (INDEX, {"labels.txt": b"\xff", "test.csv": b"path,label\nphotos/a.png,9\n"}),
     ],
 )

@@ -29,6 +29,7 @@ from benchlock.registry.scaffold.manifest_scaffold import scaffold_manifest, sug
 from benchlock.registry.text.yaml import list_todos
 from tests.support.registry import graphs, tflite
 from tests.support.registry.digits import DIGITS
+from tests.support.registry.idx_files import idx_file
 
 CASES = Path(__file__).resolve().parents[2] / "cases" / "init"
 STEPS = "steps: [{decode: {color: L, exif: ignore}}, {cast: {dtype: float32}}]"
@@ -100,8 +101,7 @@ def coco_folder(folder: Path) -> Path:
 
 def idx(folder: Path) -> Path:
     for name, sizes in (("test-images.idx3.gz", (5, 8, 8)), ("test-labels.idx1.gz", (5,))):
-        header = struct.pack(f">HBB{len(sizes)}I", 0, 8, len(sizes), *sizes)
-        (folder / name).write_bytes(gzip.compress(header + bytes(int(np.prod(sizes))), mtime=0))
+        (folder / name).write_bytes(gzip.compress(idx_file(*sizes), mtime=0))
     return folder / "test-images.idx3.gz"
 
 

@@ -147,6 +147,7 @@ def _leave(
         "accuracy": {"batch": 1, "threads_ahead": 0},
         "performance": performance,
         "loadgen": account,
+        "resources": {"peak_memory": {"bytes": 64 << 20, "source": "memory.peak", "scope": "container"}},
         "audits": {"answers": None, "caching": {"samples": 64, "first_ns": 1_000_000, "caught": False}},
         "environment": {
             "python": "3.11.9",
@@ -198,6 +199,7 @@ def _leave_times(
     log = read_log(path)
     account = describe_account(log, columns, compare_percentiles(log, before + latency))
     more = {"cpu_scope": "thread", "batch": 1, "warmup_calls": 3, "timed": "predict on prepared tensors"}
+    more["resources"] = {"seconds": 1.0, "cpu_seconds": 0.9, "cpus": 1, "read_bytes": 0, "process_peak_bytes": None}
     more |= {"loaded_samples": 2, "overhead": {"calls": 200, "timed_ns": 100.0}}
     return columns, account, {**describe_phase(columns, 1), **more}
 

@@ -92,7 +92,7 @@ def test_the_accuracy_phase_is_run_when_quality_is_asked(
         (["threads"], True, "threads: True has the wrong type"),
         (["seeds", "qsl"], 1 << 32, "seeds.qsl: 4294967296 is not a 32-bit number"),
         (["seeds", "schedule"], -1, "seeds.schedule: -1 is not a 32-bit number"),
-        (["trace"], "full", "trace: 'full' is not supported"),
+        (["trace"], "deep", "trace: 'deep' is not supported"),
         (["metrics"], ["top1", "bleu"], r"metrics\[1\]: 'bleu' is not supported"),
         (["metrics"], ["top1", "map"], "metrics: map needs predictions of type detections"),
         (["metrics"], ["miou"], "metrics: miou needs an output of type mask"),
@@ -136,3 +136,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
     (tmp_path / "job.json").write_bytes(content)
     with pytest.raises(JobError, match=r"job\.json"):
         read_job(tmp_path / "job.json")
+
+
+def test_a_trace_is_a_phase_after_the_timed_ones_and_needs_timed_calls(job: dict[str, Any]) -> None:
+    job["trace"] = "model"
+    parsed = parse_job(job)
+    assert (parsed.trace, parsed.phases) == ("model", ("accuracy", "score", "performance", "trace"))
+    job["scenario"] = {"name": "accuracy", "warmup": 0, "batch": 4}
+    with pytest.raises(JobError, match="trace: a scenario that times calls is needed"):
+        parse_job(job)

@@ -1,0 +1,195 @@
+"""Rooflines: arithmetic intensity and throughput of kernels and layers, against the measured roofs of their host.
+
+The bytes are compulsory ones, so an intensity is an upper bound of the true one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import Final
+
+from benchlock.evaluator.analysis.call_profiles import Profile, Subject, profile_facts, profile_notes
+from benchlock.evaluator.analysis.host_roofs import Roofs
+from benchlock.evaluator.analysis.operator_costs import count_bytes, count_flops
+from benchlock.evaluator.analysis.operator_kinds import find_data
+from benchlock.evaluator.analysis.tables import Cell, Column, Record, Table, divide, select_columns
+from benchlock.evaluator.analysis.trace_types import Row
+
+_QUANTISED: Final = frozenset({"int8", "uint8", "int16", "uint16"})
+_NO_ROOFS: Final = "No roofs of this host are known, so what bounds a row is unknown: measure the roofs of the host."
+_OTHER_ROOF: Final = "Roofs are of float32: what bounds a row of integers is not given."
+_UPPER_BOUND: Final = "Bytes are inputs, weights and outputs once, so each intensity is an upper bound."
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The seconds and the work of a kernel, a layer or a group of them; None is unknown."""
+
+    name: str
+    latency: float | None
+    flops: int | None
+    read: int | None
+    written: int | None
+    is_float: bool = True
+
+    @property
+    def intensity(self) -> float | None:
+        """The arithmetic intensity in flop per byte."""
+        is_known = self.flops is not None and self.read is not None and self.written is not None
+        return divide(self.flops, (self.read or 0) + (self.written or 0)) if is_known else None
+
+    @property
+    def throughput(self) -> float | None:
+        """The rate in flop per second."""
+        return divide(self.flops, self.latency)
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The two roofs that apply to a trace, with a note for each point that raised one."""
+
+    peak: float
+    bandwidth: float
+    working_set: int
+    threads: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ideal_intensity(self) -> float:
+        """The intensity above which the peak bounds, and below which the bandwidth does (XSP, section III-D)."""
+        return self.peak / self.bandwidth
+
+
+def work_of(name: str, row: Row, latency: float | None) -> Work:
+    """Return the work of a row, by its shapes at run time."""
+    data = find_data(row)
+    is_float = data is None or data.dtype not in _QUANTISED
+    return Work(name, latency, count_flops(row), count_bytes(row.inputs), count_bytes(row.outputs), is_float)
+
+
+def merge(name: str, works: Sequence[Work]) -> Work:
+    """Add up works; a sum with an unknown term, or without terms, is unknown."""
+    flops, read, written = (
+        sum(known) if len(known := [value for value in values if value is not None]) == len(works) > 0 else None
+        for values in ([w.flops for w in works], [w.read for w in works], [w.written for w in works])
+    )
+    times = [work.latency for work in works if work.latency is not None]
+    latency = fsum(times) if len(times) == len(works) > 0 else None
+    return Work(name, latency, flops, read, written, all(work.is_float for work in works))
+
+
+def find_working_set(rows: Sequence[Row]) -> int:
+    """Return the bytes that each call touches again: all weights, and the largest inputs with outputs of a row."""
+    weights = activations = 0
+    for row in rows:
+        fixed = sum(count_bytes([tensor]) or 0 for tensor in row.inputs if tensor.role in ("weight", "bias"))
+        everything = sum(count_bytes([tensor]) or 0 for tensor in (*row.inputs, *row.outputs))
+        weights, activations = weights + fixed, max(activations, everything - fixed)
+    return weights + activations
+
+
+def find_ceiling(roofs: Roofs, working_set: int, works: Iterable[Work]) -> Ceiling:
+    """Choose the roofs for a working set; a point above a roof proves the roof too low, and raises it."""
+    bandwidth = roofs.bandwidth_for(working_set)
+    ceiling = Ceiling(roofs.peak, bandwidth.best, bandwidth.working_set, roofs.threads)
+    for work in works:
+        if not work.is_float or not work.throughput or not work.intensity:
+            continue
+        if work.throughput > ceiling.peak:
+            note = f"{work.name} exceeds the measured peak, which is raised to {work.throughput / 1e9:.1f} Gflop/s."
+            ceiling = replace(ceiling, peak=work.throughput, notes=(*ceiling.notes, note))
+        if (moved := work.throughput / work.intensity) > ceiling.bandwidth:
+            note = f"{work.name} exceeds the measured bandwidth, which is raised to {moved / 1e9:.1f} GB/s."
+            ceiling = replace(ceiling, bandwidth=moved, notes=(*ceiling.notes, note))
+    return ceiling
+
+
+def choose_ceiling(subject: Subject, works: Sequence[Work]) -> Ceiling | None:
+    """Return the roofs for the trace's working set; None without roofs at its number of threads."""
+    header, roofs = subject.trace.header, subject.roofs
+    if roofs is None or roofs.threads != header.threads:
+        return None
+    rows = subject.trace.experiments["framework"].header.rows if "framework" in subject.trace.experiments else ()
+    return find_ceiling(roofs, find_working_set(rows or (header.graph.rows if header.graph else ())), works)
+
+
+def find_bound(work: Work, ceiling: Ceiling | None) -> str | None:
+    """Return ``yes`` if the bandwidth bounds the work, ``no`` if the peak does; None if that is unknown."""
+    if ceiling is None or not work.flops or work.intensity is None or not work.is_float:
+        return None
+    return "yes" if work.intensity < ceiling.ideal_intensity else "no"
+
+
+def cost_cells(work: Work, ceiling: Ceiling | None = None) -> dict[str, Cell]:
+    """Return the cells of a work by column."""
+    return {
+        "latency": work.latency,
+        "flops_executed": work.flops,
+        "bytes_read": work.read,
+        "bytes_written": work.written,
+        "intensity": work.intensity,
+        "throughput": work.throughput,
+        "memory_bound": find_bound(work, ceiling),
+    }
+
+
+def describe_ceiling(ceiling: Ceiling | None, works: Iterable[Work]) -> tuple[dict[str, Cell], list[str]]:
+    """Return the facts and notes of a table with intensities."""
+    notes = [_UPPER_BOUND, *([] if all(work.is_float for work in works) else [_OTHER_ROOF])]
+    if ceiling is None:
+        return {"peak_flop_s": None, "bandwidth_B_s": None, "ideal_intensity": None}, [*notes, _NO_ROOFS]
+    facts: dict[str, Cell] = {
+        "peak_flop_s": ceiling.peak,
+        "bandwidth_B_s": ceiling.bandwidth,
+        "bandwidth_working_set_B": ceiling.working_set,
+        "ideal_intensity": ceiling.ideal_intensity,
+        "roofs_threads": ceiling.threads,
+    }
+    return facts, [*notes, *ceiling.notes]
+
+
+def tabulate_profile(
+    subject: Subject,
+    part: Profile,
+    heading: tuple[str, str],
+    names: str,
+    records: Sequence[Record],
+    facts: Record,
+    works: Sequence[Work] = (),
+) -> Table:
+    """Make a table of the rows of a profile, with facts and notes on it, and on roofs where it has intensities.
+
+    Args:
+        subject: What the profile is of.
+        part: The profile.
+        heading: The id and the title of the table.
+        names: The names of its columns, separated by spaces.
+        records: The cells of each row by column.
+        facts: What the table rests on, beside the facts of the profile.
+        works: The works that may raise a roof.
+    """
+    facts, notes = profile_facts(subject, part) | dict(facts), list(profile_notes(subject, part))
+    if "intensity" in names:
+        more, sentences = describe_ceiling(choose_ceiling(subject, works), works)
+        facts, notes = facts | more, notes + sentences
+    return select_columns(heading, names, records, facts, notes)
+
+
+def tabulate_roofs(roofs: Roofs) -> Table:
+    """Return the measured roofs of a host, as a table."""
+    columns = (
+        Column("roof", None, "What was measured: products of float32 matrices, or copies of a working set."),
+        Column("working_set", "B", "Bytes that one repetition touches."),
+        Column("unit", None, "Unit of best and median."),
+        Column("best", None, "Best repetition; the largest product is the peak."),
+        Column("median", None, "Median repetition."),
+        Column("n", None, "Number of repetitions."),
+    )
+    rows = tuple(
+        (roof.name, roof.working_set, unit, roof.best, roof.median, roof.n)
+        for unit, group in (("flop/s", roofs.compute), ("B/s", roofs.bandwidth))
+        for roof in group
+    )
+    note = "A copy counts its bytes twice, read and written; the reads that writing causes are not counted."
+    facts = {"threads": roofs.threads, "seconds": roofs.seconds}
+    return Table("roofs", "Measured roofs of the host", columns, rows, facts, (note,))

@@ -1,0 +1,324 @@
+"""The sections of a report that follow from metrics and samples: quality, latency, batch sizes, cost and cold start."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.analysis.model_tables import judge_batches
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.charts.axes import pick_time_unit
+from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
+from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map
+from benchlock.evaluator.charts.scatter_charts import Point, draw_points
+from benchlock.evaluator.charts.svg import Chart
+from benchlock.evaluator.harness.core.job import COLD_PHASES
+from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.report.prices import Price, find_price
+from benchlock.evaluator.report.sections import Section
+from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
+from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
+from benchlock.evaluator.workflows.compare import Arm
+
+_MEGABYTE: Final = 1e6
+_CURVES: Final = 6
+_POINTS: Final = 200
+_BAND: Final = "The shaded band holds for the whole curve at 95 % (Dvoretzky, Kiefer, Wolfowitz; Massart's constant)."
+_NO_TRACE: Final = (
+    "Which layer costs most, and whether the model is memory-bound, is unknown without a trace: set `trace: framework` "
+    "in the request, lock it, run the lock and report on that run, too."
+)
+_NO_SWEEP: Final = "Which batch size to use is unknown without a run of the scenario `batch_sweep`."
+_NAME: Final = Column("name", None, "System.")
+
+
+def describe_runs(systems: Sequence[System]) -> Iterator[Section]:
+    """Yield the sections that the runs of the systems have numbers for."""
+    yield from filter(None, (_results(systems), _latencies(systems), _batches(systems), _cold_starts(systems)))
+
+
+def _estimate_columns(name: str, unit: str | None, meaning: str) -> tuple[Column, Column, Column]:
+    """Return the columns of a metric with its interval."""
+    ends = (("low", "Lower end of its 95 % interval."), ("high", "Upper end of it."))
+    low, high = (Column(f"{name}_{end}", unit, words) for end, words in ends)
+    return Column(name, unit, meaning), low, high
+
+
+def _metric_cells(metric: Metric | None) -> tuple[Cell, Cell, Cell]:
+    return (None, None, None) if metric is None else (metric.value, metric.ci.low, metric.ci.high)
+
+
+def _results(systems: Sequence[System]) -> Section:
+    """Return the overview: the seeds' Table 2, and quality over latency and throughput."""
+    quality = next((metric.name for system in systems if (metric := system.quality)), "quality")
+    columns = (
+        Column("id", None, "Number in this report."),
+        Column("name", None, "Model, and what distinguishes systems of one model."),
+        *_estimate_columns(quality, None, "First quality metric of the request."),
+        Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
+        Column("online_latency", "s", "Trimmed mean of single_stream: a fifth of the calls left out at each end."),
+        Column("online_p90", "s", "90th percentile."),
+        Column("max_throughput", "samples/s", "Highest of all scenarios and batch sizes."),
+        Column("optimal_batch", "samples", "Smallest batch size whose doubling gains 5 % or less."),
+        Column("calls", None, "Timed single_stream calls."),
+    )
+    online = {system.name: system.online() for system in systems}
+    rows: list[tuple[Cell, ...]] = []
+    for number, system in enumerate(systems, 1):
+        seconds, calls = online[system.name] or (None, None)
+        p90 = system.value("latency_p90") if calls else None
+        rate = None if system.throughput is None else system.throughput.value
+        speed = (seconds, p90, rate, system.value("optimal_batch"), calls)
+        rows.append((number, system.name, *_metric_cells(system.quality), system.size / _MEGABYTE, *speed))
+    table = Table("results", "Results by system", columns, tuple(rows), {"runs": sum(len(s.runs) for s in systems)})
+    timed = {system: times[0] for system in systems if (times := online[system.name]) is not None}
+    unit, factor = pick_time_unit(timed.values())
+    latencies = {system: (seconds * factor, None) for system, seconds in timed.items()}
+    rates = {system: (best.value, _ends(best.ci)) for system in systems if (best := system.throughput) is not None}
+    charts = (
+        *_chart_quality("quality-latency", f"online latency, trimmed mean ({unit})", latencies),
+        *_chart_quality("quality-throughput", "maximum throughput (samples/s)", rates, has_area=True),
+    )
+    return Section("Which system is accurate, and which is fast?", tuple(_rank(systems, timed)), charts, table)
+
+
+def _rank(systems: Sequence[System], timed: Mapping[System, float]) -> Iterator[str]:
+    """Yield which systems are best, in one paragraph, and that close times are left to `compare`."""
+    sentences = []
+    rated = [(metric, system.name) for system in systems if (metric := system.quality) is not None]
+    if rated:
+        choose = min if rated[0][0].direction == "lower" else max
+        best = choose((metric for metric, _ in rated), key=lambda metric: metric.value)
+        names = ", ".join(name for metric, name in rated if metric.value == best.value)
+        sentences.append(
+            f"The {'best ' * (len(rated) > 1)}{best.name} is {format_value(best.value, best.unit)}, of {names}."
+        )
+    if timed:
+        fastest = min(timed, key=lambda system: timed[system])
+        what = "shortest online latency" if len(timed) > 1 else "online latency"
+        sentences.append(f"The {what} is {format_duration(timed[fastest])}, of {fastest.name} (trimmed mean).")
+    if sentences:
+        yield " ".join(sentences)
+    if len(timed) > 1:
+        yield "Times of single runs decide nothing about small differences: an interleaved comparison measures those."
+
+
+def _ends(ci: Interval) -> tuple[float, float] | None:
+    return None if ci.low is None or ci.high is None else (ci.low, ci.high)
+
+
+def _chart_quality(
+    name: str, title: str, speeds: Mapping[System, tuple[float, tuple[float, float] | None]], *, has_area: bool = False
+) -> Iterator[Chart]:
+    """Yield quality over speed, if at least one system has both; the area is the size of the model."""
+    points = [
+        Point(system.name, x, metric.value, x_interval, _ends(metric.ci), float(system.size) if has_area else None)
+        for system, (x, x_interval) in speeds.items()
+        if (metric := system.quality) is not None
+    ]
+    if points:
+        metric = next(metric for system in speeds if (metric := system.quality) is not None)
+        listed = "; ".join(f"{point.name} {point.y:.4g} at {point.x:.4g}" for point in points)
+        yield draw_points(
+            name,
+            f"{metric.name} and {title.partition(' (')[0]}{'; the area is the size of the model' * has_area}",
+            f"{format_count(len(points), 'system')}: {listed}.",
+            points,
+            x_title=title,
+            y_title=metric.name,
+            y_is_share=metric.unit == "fraction",
+        )
+
+
+def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
+    """Return the empirical distribution of times at up to 200 of them, with a band that holds for all times at once.
+
+    The band reaches sqrt(ln(2 / 0.05) / 2n) to both sides (Massart, Ann. Probab. 18, 1990), for independent calls.
+
+    Args:
+        name: Whose times they are.
+        seconds: The times, at least one.
+    """
+    n = len(seconds)
+    reach = math.sqrt(math.log(2 / SIGNIFICANT) / (2 * n))
+    ranks = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(int))
+    shares = (ranks + 1) / n
+    bounds = (shares, np.maximum(shares - reach, 0.0), np.minimum(shares + reach, 1.0))
+    return Distribution(name, tuple(np.sort(seconds)[ranks].tolist()), *(tuple(part.tolist()) for part in bounds))
+
+
+def _latencies(systems: Sequence[System]) -> Section | None:
+    """Return the distributions of the latencies of the first run of each system."""
+    names = ("latency_p50", "latency_p90", "latency_p99")
+    rows, curves, answers = list[tuple[Cell, ...]](), list[Distribution](), list[str]()
+    for system in systems:
+        run = next((arm.runs[0] for arm in system.arms if scenario_of(arm) in QUERIED), None)
+        if run is None or not len(latencies := system.read_latencies(run)):
+            continue
+        metrics = [system.metrics.get(name) for name in names]
+        rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
+        curves.append(find_distribution(system.name, latencies))
+        half, most = (format_duration(system.value(name)) for name in (names[0], names[-1]))
+        if None not in metrics:
+            answers.append(f"{system.name}: half of the calls take at most {half}, and 99 % at most {most}.")
+    if not rows:
+        return None
+    columns = (
+        _NAME,
+        Column("run", None, "Run of the curve, the first one of the system."),
+        Column("calls", None, "Timed calls."),
+        *(column for name in names for column in _estimate_columns(name, "s", "Percentile.")),
+    )
+    rest = f" The chart has the first {_CURVES} of {len(curves)} systems." if len(curves) > _CURVES else ""
+    words = (*answers, _BAND + rest)
+    chart = draw_distributions("latency", "Latency of calls", " ".join(words), curves[:_CURVES])
+    return Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
+
+
+def _batches(systems: Sequence[System]) -> Section | None:
+    """Return throughput by batch size, as a heat map of the speed-up over the smallest one."""
+    sweeps = {system.name: system.rates() for system in systems if len(system.rates()) > 1}
+    if not sweeps:
+        return None
+    sizes = sorted({size for rates in sweeps.values() for size in rates})
+    speedups = {
+        name: {size: rate.value / rates[min(rates)].value for size, rate in rates.items()}
+        for name, rates in sweeps.items()
+    }
+    answers = tuple(_advise(name, rates) for name, rates in sweeps.items())
+    chart = draw_heat_map(
+        "batch-speedup",
+        "Speed-up of throughput over the smallest batch size",
+        " ".join(answers),
+        HeatMap(tuple(sweeps), tuple(map(str, sizes)), tuple(tuple(map(row.get, sizes)) for row in speedups.values())),
+        columns_title="samples per call",
+    )
+    columns = (
+        _NAME,
+        Column("batch", "samples", "Samples per call."),
+        *_estimate_columns("throughput", "samples/s", "Samples per second."),
+        Column("speedup", "x", "throughput / that of the smallest batch size."),
+    )
+    rows = tuple(
+        (name, size, *_metric_cells(rate), speedups[name][size])
+        for name, rates in sweeps.items()
+        for size, rate in sorted(rates.items())
+    )
+    table = Table("batches", "Throughput by batch size", columns, rows)
+    return Section("Which batch size should be used?", answers, (chart,), table)
+
+
+def _advise(name: str, rates: Mapping[int, Metric]) -> str:
+    """Return which batch size to use, and whether a gain is larger than the intervals."""
+    metrics = [(size, (rate.value, rate.n, rate.ci)) for size, rate in sorted(rates.items())]
+    optimum, fastest, is_flat = judge_batches(metrics)
+    gain = rates[fastest].value / rates[min(rates)].value - 1
+    highest = f"{format_value(rates[fastest].value, 'samples/s')}, {gain:+.0%} over batch {min(rates)}"
+    if is_flat:
+        sizes = f"the highest throughput, at batch {fastest}, is {highest}"
+        return f"{name}: use batch {min(rates)}, because no size is proven faster: the intervals overlap; {sizes}."
+    rule = f"use batch {optimum} (the smallest whose doubling gains 5 % or less)"
+    return f"{name}: {rule}; the throughput is highest at batch {fastest}: {highest}."
+
+
+def describe_costs(systems: Sequence[System], prices: Sequence[Price]) -> Section | None:
+    """Return what a million samples cost on each system, for which a price and a throughput must be known."""
+    costs: dict[tuple[str, str], float] = {}
+    rows: list[tuple[Cell, ...]] = []
+    for system in systems:
+        price = find_price(prices, [run.id for run in system.runs])
+        bases = {"maximum throughput": system.throughput.value} if system.throughput is not None else {}
+        if (p50 := system.value("latency_p50")) and system.online() is not None:
+            bases["online, one call at a time"] = 1 / p50
+        for basis, rate in bases.items() if price is not None else ():
+            costs[system.name, basis] = price.of_million(rate) if price is not None else math.nan
+            rows.append((system.name, basis, rate, str(price), costs[system.name, basis]))
+    if not rows:
+        return None
+    currency = prices[0].currency
+    columns = (
+        _NAME,
+        Column("basis", None, "Maximum throughput; or 1 / median latency, with the machine busy all the time."),
+        Column("throughput", "samples/s", "Samples per second."),
+        Column("price", None, "Price of the machine, as given for this report."),
+        Column("cost", f"{currency} per million samples", "1,000,000 / throughput / 3600 x price."),
+    )
+    least = min(costs, key=lambda key: costs[key])
+    answer = (
+        f"The lowest cost is {costs[least]:.3g} {currency} per million samples: {', '.join(least)}.",
+        f"Prices are given by the author of this report: {'; '.join(dict.fromkeys(map(str, prices)))}.",
+    )
+    bars = [Bar(", ".join(key).partition(", one")[0], (cost,), f"{cost:.3g} {currency}") for key, cost in costs.items()]
+    chart = draw_bars("cost", f"Cost of a million samples ({currency})", answer[0], bars, unit=currency)
+    return Section("What does a million samples cost?", answer, (chart,), Table("cost", "Cost", columns, tuple(rows)))
+
+
+def _cold_starts(systems: Sequence[System]) -> Section | None:
+    """Return the timeline of a cold start: the median of each phase, one after the other."""
+    rows, bars, answers = list[tuple[Cell, ...]](), list[Bar](), list[str]()
+    for system in systems:
+        known = {phase: system.metrics.get(f"cold_start_{phase}") for phase in COLD_PHASES}
+        phases = {phase: metric for phase, metric in known.items() if metric is not None}
+        if not phases:
+            continue
+        rows += [(system.name, phase, *_metric_cells(metric), metric.n) for phase, metric in phases.items()]
+        whole = format_duration(system.value("cold_start") or sum(metric.value for metric in phases.values()))
+        longest = max(phases, key=lambda phase: phases[phase].value)
+        part = format_duration(phases[longest].value)
+        answers.append(f"{system.name}: a start takes {whole}; the longest phase is {longest}, {part}.")
+        lengths = tuple(phases[phase].value if phase in phases else 0.0 for phase in COLD_PHASES)
+        bars.append(Bar(system.name, lengths, whole))
+    if not rows:
+        return None
+    columns = (
+        _NAME,
+        Column("phase", None, "Part of a start, in order."),
+        *_estimate_columns("duration", "s", "Median over the starts."),
+        Column("starts", None, "Measured starts."),
+    )
+    words = " ".join(answers)
+    chart = draw_bars("cold-start", "Phases of a cold start", words, bars, unit="s", parts=COLD_PHASES)
+    note = "Phases are medians over the starts, so their sum may differ from the median of the whole start."
+    table = Table("cold-start", "Phases of a cold start", columns, tuple(rows), notes=(note,))
+    return Section("Where does a cold start spend its time?", (*answers, note), (chart,), table)
+
+
+_ORIGINS: Final[Mapping[tuple[str, str], Callable[[Arm, Run], str]]] = {
+    ("run", ""): lambda _, run: run.id,
+    ("lock", "A rerun of it measures again."): lambda arm, _: arm.lock.id,
+    ("scenario", ""): lambda arm, _: scenario_of(arm),
+    ("trace", "Trace level of the request."): lambda arm, _: str(arm.lock.request.get("trace", "none")),
+    ("model", "Digest of the manifest."): lambda arm, _: arm.lock.model.digest,
+    ("framework", ""): lambda arm, _: f"{arm.lock.framework.name} {arm.lock.framework.version}",
+    ("image", ""): lambda arm, _: f"{arm.lock.image.name} {arm.lock.image.version}",
+    ("harness", "Version of the program that measured."): lambda arm, _: arm.lock.harness.version,
+    ("dataset", "Dataset and split."): lambda arm, _: (
+        f"{arm.lock.dataset.name} {arm.lock.dataset.version} {arm.lock.dataset.split}"
+    ),
+    ("isolation", "Container or process."): lambda _, run: run.start.isolation,
+    ("host", "Processor."): lambda _, run: str(run.start.host.get("cpu_model", "")),
+    ("started_at", "UTC."): lambda _, run: f"{run.start.started_at:%Y-%m-%d %H:%M:%S}",
+}
+
+
+def describe_gaps(systems: Sequence[System], *, is_traced: bool) -> Section | None:
+    """Return the questions that these runs cannot answer, and which runs can; None if there are none."""
+    is_swept = any(len(system.rates()) > 1 for system in systems)
+    answer = (*([] if is_traced else [_NO_TRACE]), *([] if is_swept else [_NO_SWEEP]))
+    return Section("What does this report not answer?", answer) if answer else None
+
+
+def describe_origin(systems: Sequence[System]) -> Section:
+    """Return what produced the numbers: runs, locks, artifacts and hosts."""
+    columns = (_NAME, *(Column(name, None, meaning) for name, meaning in _ORIGINS))
+    rows = tuple(
+        (system.name, *(read(arm, run) for read in _ORIGINS.values()))
+        for system in systems
+        for arm in system.arms
+        for run in arm.runs
+    )
+    answer = "Each run is verified: its metrics follow from its stored evidence, which was read again for this report."
+    return Section("What produced these numbers?", (answer,), (), Table("runs", "Runs", columns, rows))

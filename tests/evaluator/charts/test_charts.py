@@ -1,0 +1,157 @@
+"""Charts: valid and accessible SVG, inside its frame, without overlaps, the same each time, with enough contrast."""
+
+import re
+from itertools import combinations
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchlock.evaluator.charts.axes import linear_axis, log_axis
+from benchlock.evaluator.charts.labels import THEME, Box, Label, measure, place_labels, shorten
+from benchlock.evaluator.charts.line_charts import Distribution, Roof, RooflinePoint, draw_distributions, draw_roofline
+from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map, shade
+from benchlock.evaluator.charts.png import render_png
+from benchlock.evaluator.charts.scatter_charts import Point, draw_points
+from benchlock.evaluator.charts.svg import SERIES, Chart
+
+NASTY = "<script>alert(1)</script>\"'&]]>\x00\x1b\u202e"
+SVG = "{http://www.w3.org/2000/svg}"
+KINDS = ("conv", "dense", "pool", "softmax", "norm")
+DARK = "#14181d"
+
+
+def distribution(name: str, *seconds: float) -> Distribution:
+    shares = tuple((rank + 1) / len(seconds) for rank in range(len(seconds)))
+    low, high = (tuple(min(1.0, max(0.0, share + reach)) for share in shares) for reach in (-0.1, 0.1))
+    return Distribution(name, seconds, shares, low, high)
+
+
+def roofline(name: str, peak: float = 1e11) -> Chart:
+    points = [RooflinePoint(f"{n} {name}", 0.5 + n % 4, 1e9 * (1 + n), KINDS[n % 5]) for n in range(12)]
+    return draw_roofline("roofline", name, name, points, [Roof(name, 3e10), Roof("far", 1e10)], peak=peak)
+
+
+def every_chart(name: str) -> list[Chart]:
+    points = [Point(f"{name}{n}", 1.0 + n % 3, 0.5, (0.9, 1.2), (0.4, 0.6), float(n)) for n in range(9)]
+    heat_map = HeatMap((name, "b"), ("1", "2"), ((1.0, 2.5), (1.0, None)))
+    bars = [Bar(name, (1.0, 2.0), name), Bar("below", (-1.0,), "-1 s")]
+    return [
+        draw_distributions("cdf", name, name, [distribution(name, 1e-4, 2e-4, 9e-2), distribution("b", 1e-4)]),
+        roofline(name),
+        draw_heat_map("heat", name, name, heat_map, columns_title=name),
+        draw_points("points", name, name, points, x_title=name, y_title=name, y_is_share=True),
+        draw_bars("bars", name, name, bars, unit="s", parts=(name, "load")),
+    ]
+
+
+def boxes_of_texts(root: ET.Element) -> list[tuple[str, Box]]:
+    """Where each level text is, by the font that is measured with."""
+    boxes = []
+    for entry in root.iter(f"{SVG}text"):
+        if "transform" in entry.attrib:
+            continue
+        x, y, size = (float(entry.attrib[key]) for key in ("x", "y", "font-size"))
+        width = measure(entry.text or "", size)
+        left = x - {"start": 0.0, "middle": 0.5, "end": 1.0}[entry.attrib["text-anchor"]] * width
+        boxes.append((entry.text or "", Box(left, y - size * 0.72, left + width, y)))
+    return boxes
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast of two colors, by WCAG 2.2."""
+    low, high = sorted(map(luminance, (first, second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("chart", every_chart(NASTY), ids=lambda chart: chart.name)
+def test_hostile_text_stays_text_and_nothing_needs_an_inline_style(chart: Chart) -> None:
+    text = chart.svg()
+    root = ET.fromstring(text)
+    assert {entry.tag.removeprefix(SVG) for entry in root.iter()} <= {
+        *("svg", "title", "desc", "rect", "line", "text", "circle", "polygon", "polyline")
+    }
+    assert not [key for entry in root.iter() for key in entry.attrib if key == "style" or key.startswith("on")]
+    assert "\x00" not in text
+    assert "\u202e" not in text
+    assert root.attrib["aria-labelledby"].split() == [f"{chart.name}-title", f"{chart.name}-description"]
+    assert "alert(1)" in (root.findtext(f"{SVG}title") or "")
+
+
+@pytest.mark.parametrize("chart", every_chart("a rather long name of a model 1.0.0"), ids=lambda chart: chart.name)
+def test_texts_overlap_neither_each_other_nor_the_frame(chart: Chart) -> None:
+    boxes = boxes_of_texts(ET.fromstring(chart.svg()))
+    frame = Box(0, 0, chart.width, chart.height)
+    assert [words for words, box in boxes if not frame.contains(box)] == []
+    assert [(a, b) for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)] == []
+
+
+def test_a_chart_is_the_same_each_time_and_becomes_a_picture() -> None:
+    first, second = (draw_bars("bars", "t", "d", [Bar("a", (1.0,), "1 µs")], unit="µs") for _ in range(2))
+    assert first.svg() == second.svg()
+    assert render_png(first) == render_png(second)
+    empty = Chart("bars", "t", "d", first.width, first.height, ())
+    assert render_png(first).startswith(b"\x89PNG")
+    assert len(render_png(first)) > len(render_png(empty))  # its texts are drawn, by the font that ships
+
+
+def test_labels_without_room_are_counted_in_the_description() -> None:
+    labels = [Label(50, 50, "twenty characters ok")] * 30
+    places = place_labels(labels, 11, Box(0, 0, 200, 100))
+    known = [place for place in places if place is not None]
+    assert 0 < len(known) < 30
+    assert not any(one.overlaps(other) for one, other in combinations(known, 2))
+    points = [Point(f"the same place {n}", 1.0, 0.5) for n in range(60)]
+    chart = draw_points("p", "t", "Found.", points, x_title="x", y_title="y", y_is_share=False)
+    assert re.search(r"Found\. \d+ of 60 points have no label", chart.description)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5))
+def test_a_linear_axis_contains_its_values_between_round_ticks(values: list[float]) -> None:
+    axis = linear_axis("x", values)
+    invisible = 1e-8 * (axis.high - axis.low)
+    assert axis.low <= min(values) + invisible
+    assert axis.high >= max(values) - invisible
+    assert 2 <= len(axis.ticks) <= 9
+    assert 0 <= axis.place(values[0], 0, 100) <= 100
+
+
+@given(st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=5))
+def test_a_logarithmic_axis_contains_its_values(values: list[float]) -> None:
+    axis = log_axis("x", values)
+    assert axis.low < min(values) <= max(values) < axis.high
+    assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        draw_bars("bars", "t", "d", [Bar("a", (float("nan"),), "?")], unit="s")
+
+
+def test_a_long_text_keeps_both_ends() -> None:
+    text = shorten("a-model-with-a-very-long-name 1.0.0", 12, 120)
+    assert text.startswith("a-")
+    assert text.endswith(".0")
+    assert measure(text, 12) <= 120
+
+
+def test_series_and_cells_have_the_contrast_that_readers_need() -> None:
+    dark = re.findall(r"\.fill\d \{ fill: (#\w+)", THEME.read_text())
+    assert len(dark) == len(SERIES)
+    assert min(contrast(color, "#ffffff") for color in SERIES) >= 3
+    assert min(contrast(color, DARK) for color in dark) >= 3
+    for share in [number / 50 for number in range(51)]:
+        svg = draw_heat_map(
+            "h", "t", "d", HeatMap(("a",), ("1", "2", "3"), ((0.0, share, 1.0),)), columns_title="x"
+        ).svg()
+        cells = re.findall(r'fill="(#\w+)"/>\n<text[^>]*fill="(#\w+)"', svg)
+        assert len(cells) == 3
+        assert min(contrast(cell, words) for cell, words in cells) >= 4.5
+    assert shade(0.0) != shade(0.5) != shade(1.0)

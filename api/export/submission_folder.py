@@ -218,11 +218,11 @@ def _format(document: Mapping[str, Any]) -> str:
 
 def _read_mapping(path: Path) -> dict[str, str]:
     """Return the mapping of an earlier export into the same folder; empty if there is none."""
+    if not path.exists():
+        return {}
     try:
         with open_regular(path) as file:
             return msgspec.json.decode(file.read(_LARGEST_MAPPING), type=dict[str, str])
-    except FileNotFoundError:
-        return {}
     except (OSError, msgspec.MsgspecError, UnicodeError) as error:
         reason = f"{path} is not a mapping of model names: {error}"
         raise InvalidInputError(reason, where=str(path), next_step="remove it, or export to another folder") from error

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,6 +44,7 @@ LONG = (
 )
 """Whose files take long though they hold few tests: none should be what a process ends with, alone."""
 _skipped: list[str] = []
+_folders: dict[pytest.FixtureDef[object], set[Path]] = {}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,6 +100,30 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """With ``--fail-on-skip``, a skipped test is a failed suite."""
     if session.config.getoption("--fail-on-skip") and _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Note the folders that a fixture of a module or of the session makes, which are removed with it.
+
+    One that it asks for by name while it is set up keeps its own.
+    """
+    if fixturedef.scope not in ("module", "session") or fixturedef.argname == "tmp_path_factory":
+        return (yield)
+    base: Path = request.getfixturevalue("tmp_path_factory").getbasetemp()
+    before = set(base.iterdir())
+    try:
+        return (yield)
+    finally:
+        _folders[fixturedef] = set(base.iterdir()) - before - set().union(*_folders.values())
+
+
+def pytest_fixture_post_finalizer(fixturedef: pytest.FixtureDef[object]) -> None:
+    """Remove the folders of a fixture with it: those of all modules would fill a small disk before the suite ends."""
+    for folder in _folders.pop(fixturedef, ()):
+        remove_in_background(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -109,7 +109,7 @@ def at(url: str, folder: Path, *, engine: str = "", **variables: str) -> Command
 
 
 def _wait(served: Served) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline and served.process.poll() is None:
         try:
             httpx.get(f"{served.url}/v1/health", timeout=5).raise_for_status()

@@ -72,7 +72,7 @@ def _analyze(
     if roof:
         with invocation.progress.task("measuring the roofs of this host"):
             record_roofs(home, host, threads)
-    subject = describe_subject(first, lock, store, home, traces[1:])
+    subject = describe_subject(first, lock, store, home, traces)
     tables = analyze(subject, names, top or (None if analysis else _TOP))
     return (*tables, tabulate_roofs(subject.roofs)) if roof and subject.roofs else tables
 

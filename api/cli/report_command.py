@@ -47,8 +47,9 @@ def report(invocation: Invocation, runs: tuple[str, ...], folder: str, prices: t
     """
     from benchlock.evaluator.report.report_files import make_report, write_report  # noqa: PLC0415 - templates, which no other command needs
 
-    parsed, opened = parse_prices(prices), invocation.opened
-    recorded = [opened.records.get(parse_run_id(text)) for text in dict.fromkeys(runs)]
+    ids, opened = [parse_run_id(text) for text in dict.fromkeys(runs)], invocation.opened
+    parsed = parse_prices(prices, ids)
+    recorded = [opened.records.get(run) for run in ids]
     locks: dict[Digest, Lock] = {}
     for run in recorded:
         require_verified(run, opened.store, invocation.progress)

@@ -21,6 +21,7 @@ from benchlock.evaluator.analysis.operator_costs import find_model_flops
 from benchlock.evaluator.analysis.operator_kinds import kind_of
 from benchlock.evaluator.analysis.tables import Cell, Record
 from benchlock.evaluator.analysis.trace_types import LEVELS, NANOSECONDS, UNKNOWN, Experiment, Row, Times, Trace
+from benchlock.evaluator.statistics.trace_overheads import select_calls
 
 FEWEST_CALLS: Final = 200
 COARSE_STEPS: Final = 5
@@ -56,7 +57,8 @@ class Subject:
 class Profile:
     """The rows of one level of an experiment, without rows inside of others, and their means over its middle calls.
 
-    Times are seconds, and ``remainder`` is the call minus its rows; ``preempted`` and ``middle`` are numbers of calls.
+    Times are seconds, and ``remainder`` is the call minus its rows. ``preempted``, ``partial`` (without a time of some
+    row, and so left out) and ``middle`` are numbers of calls.
     """
 
     experiment: Experiment
@@ -65,6 +67,7 @@ class Profile:
     call: float
     remainder: float
     preempted: int
+    partial: int
     middle: int
     kinds: tuple[str, ...]
     model_flops: tuple[int | None, ...]
@@ -104,12 +107,6 @@ def trimmed_mean(values: Sequence[float] | Times | Seconds) -> float:
     return float(np.sort(series[find_middle(series)]).mean())
 
 
-def select_calls(experiment: Experiment) -> Times:
-    """Return the positions of calls that were not preempted; of all calls if each was."""
-    kept = np.flatnonzero(experiment.preempted <= 0)
-    return kept if len(kept) else np.arange(len(experiment.preempted))
-
-
 @lru_cache(maxsize=_CACHED)
 def profile(trace: Trace, deepest: str, level: str) -> Profile:
     """Summarise the rows of a level in the experiment whose deepest profiler is ``deepest``.
@@ -120,11 +117,13 @@ def profile(trace: Trace, deepest: str, level: str) -> Profile:
     experiment = trace.experiments.get(deepest)
     if experiment is None or (level != "model" and not any(row.level == level for row in experiment.header.rows)):
         raise _missing_level(trace, deepest)
-    kept = select_calls(experiment)
-    middle = kept[find_middle(experiment.call_duration[kept])]
     nested = {row.index for row in experiment.header.rows if row.level == level}
     rows = tuple(row for row in experiment.header.rows if row.level == level and row.parent not in nested)
-    times = experiment.durations[np.ix_(middle, np.array([row.index for row in rows], dtype=np.int64))]
+    columns = np.array([row.index for row in rows], dtype=np.int64)
+    kept = select_calls(experiment.series)
+    whole = kept if level == "model" else _select_whole(experiment, kept, columns)
+    middle = whole[find_middle(experiment.call_duration[whole])]
+    times = experiment.durations[np.ix_(middle, columns)]
     latencies = [None if (column == UNKNOWN).any() else _mean(column) for column in times.T]
     call = _mean(experiment.call_duration[middle])
     return Profile(
@@ -134,10 +133,18 @@ def profile(trace: Trace, deepest: str, level: str) -> Profile:
         call=call,
         remainder=call - fsum(latency for latency in latencies if latency is not None),
         preempted=int((experiment.preempted > 0).sum()),
+        partial=len(kept) - len(whole),
         middle=len(middle),
         kinds=tuple(map(kind_of, rows)),
         model_flops=find_model_flops(rows, trace.header.graph) if level == "layer" else (None,) * len(rows),
     )
+
+
+def _select_whole(experiment: Experiment, calls: Times, columns: Times) -> Times:
+    """Return the calls in which every row has a time that has one in any call; all if there is no such call."""
+    known = experiment.durations[np.ix_(calls, columns)] != UNKNOWN
+    whole = calls[known[:, known.any(axis=0)].all(axis=1)]
+    return whole if len(whole) else calls
 
 
 def _mean(nanoseconds: Times) -> float:
@@ -165,17 +172,12 @@ def is_dominated(subject: Subject, part: Profile) -> bool:
 
 def profile_notes(subject: Subject, part: Profile) -> Iterator[str]:
     """Yield what a reader must know of the times of a profile."""
-    header, base, calls = part.experiment.header, model_latency(subject.trace)[0], len(part.experiment.call_duration)
+    header, base = part.experiment.header, model_latency(subject.trace)[0]
     step = header.resolution_ns * NANOSECONDS
     coarse = sum(latency is not None and round(latency / step) < COARSE_STEPS for latency in part.latencies)
     if reason := subject.trace.header.caps.get("reason"):
         yield f"The number of calls is limited: {reason}"
-    if header.incomplete:
-        yield f"The trace is incomplete: {header.incomplete}"
-    if calls < _TRIM:
-        yield f"Only {calls} calls: the trimmed mean is the plain mean."
-    if calls - part.preempted < FEWEST_CALLS:
-        yield f"Only {calls - part.preempted} calls without preemption; {FEWEST_CALLS} or more are needed."
+    yield from _incomplete_notes(part)
     if header.resolution_ns > 1 and coarse:
         clock = f"the profiler's clock, which counts {header.resolution_ns} ns"
         yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: single times of them are not reliable."
@@ -189,6 +191,21 @@ def profile_notes(subject: Subject, part: Profile) -> Iterator[str]:
     if header.start_source == "accumulated":
         yield "The profiler has no start times: rows are laid end to end inside their call."
     yield from (*header.notes, *subject.trace.header.notes)
+
+
+def _incomplete_notes(part: Profile) -> Iterator[str]:
+    """Yield how many calls the means are of, and what is missing in them."""
+    calls = len(part.experiment.call_duration)
+    if part.experiment.header.incomplete:
+        yield f"The trace is incomplete: {part.experiment.header.incomplete}"
+    if calls < _TRIM:
+        yield f"Only {calls} calls: the trimmed mean is the plain mean."
+    if calls - part.preempted < FEWEST_CALLS:
+        yield f"Only {calls - part.preempted} calls without preemption; {FEWEST_CALLS} or more are needed."
+    if part.partial:
+        yield f"{part.partial} calls are left out, because the profiler has no time of some of their rows."
+    if None in part.latencies:
+        yield f"The time of {part.latencies.count(None)} rows is unknown, and so part of the remainder."
 
 
 def trace_facts(subject: Subject) -> dict[str, Cell]:

@@ -5,11 +5,10 @@ shape is ignored, so that runs of frameworks with other layouts can be joined.
 """
 
 from collections import defaultdict
-from math import fsum
 from typing import Final, NamedTuple
 
 from benchlock.evaluator.analysis.call_profiles import Profile, Subject, match_positions, model_latency, profile_notes
-from benchlock.evaluator.analysis.layers import REMAINDER, layer_profile, shape_text
+from benchlock.evaluator.analysis.layers import REMAINDER, add_times, layer_profile, shape_text
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 
 _KIND: Final = Column("kind", None, "Kind of operator.")
@@ -48,13 +47,17 @@ def compare_layers(first: Subject, second: Subject) -> tuple[Table, Table]:
     Both tables end with the remainders of the calls, so that their differences add up to that of the traced calls.
     """
     subjects, profiles = (first, second), (layer_profile(first), layer_profile(second))
-    rows = [_describe_pair(pair, *profiles) for pair in join_layers(*profiles)]
-    groups: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in rows:
-        groups[str(row[0])].append((float(row[5] or 0), float(row[6] or 0)))
-    sums = {kind: [fsum(side) for side in zip(*group, strict=True)] for kind, group in groups.items()}
-    order = sorted(sums, key=lambda kind: (-abs(sums[kind][1] - sums[kind][0]), kind))
-    kinds: list[tuple[Cell, ...]] = [(kind, *sums[kind], sums[kind][1] - sums[kind][0]) for kind in order]
+    pairs = join_layers(*profiles)
+    rows = [_describe_pair(pair, *profiles) for pair in pairs]
+    groups: defaultdict[str, list[tuple[float | None, float | None]]] = defaultdict(list)
+    for kind, times in zip(
+        (str(row[0]) for row in rows), (_pair_times(pair, *profiles) for pair in pairs), strict=True
+    ):
+        groups[kind].append(times)
+    sums = {kind: [add_times(side) for side in zip(*group, strict=True)] for kind, group in groups.items()}
+    differences = {kind: subtract(second, first) for kind, (first, second) in sums.items()}
+    order = sorted(sums, key=lambda kind: (-abs(differences[kind] or 0.0), kind))
+    kinds: list[tuple[Cell, ...]] = [(kind, *sums[kind], differences[kind]) for kind in order]
     facts: dict[str, Cell] = {
         **{f"first_{name}": value for name, value in first.facts.items()},
         **{f"second_{name}": value for name, value in second.facts.items()},
@@ -85,19 +88,29 @@ def compare_layers(first: Subject, second: Subject) -> tuple[Table, Table]:
 
 def _describe_pair(pair: Pair, first: Profile, second: Profile) -> tuple[Cell, ...]:
     """Return the row of a pair."""
-    sides = [
-        (None if at is None else part.rows[at], None if at is None else part.latencies[at] or 0.0)
-        for part, at in ((first, pair.first), (second, pair.second))
-    ]
-    (left, before), (right, after) = sides
-    texts = [text for row, _ in sides if row is not None and (text := shape_text(row))]
+    left, right = (None if at is None else part.rows[at] for part, at in ((first, pair.first), (second, pair.second)))
+    before, after = _pair_times(pair, first, second)
+    texts = [text for row in (left, right) if row is not None and (text := shape_text(row))]
     return (
         first.kinds[pair.first] if pair.first is not None else second.kinds[pair.second or 0],
         None if left is None else left.name,
         None if right is None else right.name,
         " / ".join(dict.fromkeys(texts)) or None,
         pair.join,
-        before,
-        after,
-        (after or 0.0) - (before or 0.0),
+        None if left is None else before,
+        None if right is None else after,
+        subtract(after, before),
     )
+
+
+def _pair_times(pair: Pair, first: Profile, second: Profile) -> tuple[float | None, float | None]:
+    """Return the times of a pair; 0 in a run without the layer, None where the time is unknown."""
+    return (
+        0.0 if pair.first is None else first.latencies[pair.first],
+        0.0 if pair.second is None else second.latencies[pair.second],
+    )
+
+
+def subtract(after: float | None, before: float | None) -> float | None:
+    """Return the difference; None if a term is unknown."""
+    return None if after is None or before is None else after - before

@@ -1,7 +1,7 @@
 """A2 to A7, A12 and A14: the layers of a call, their times, memory and work, and these by kind of operator."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import fsum
 from typing import Final
@@ -31,6 +31,12 @@ def layer_profile(subject: Subject) -> Profile:
     return profile(subject.trace, "framework", "layer")
 
 
+def add_times(seconds: Iterable[float | None]) -> float | None:
+    """Return the sum; None if a term is unknown."""
+    terms = list(seconds)
+    return None if None in terms else fsum(term for term in terms if term is not None)
+
+
 def layer_works(layers: Profile) -> list[Work]:
     """Return the work of each layer."""
     return [work_of(row.name, row, time) for row, time in zip(layers.rows, layers.latencies, strict=True)]
@@ -44,7 +50,7 @@ def shape_text(row: Row) -> str | None:
 
 def list_layers(layers: Profile, ceiling: Ceiling | None = None) -> list[dict[str, Cell]]:
     """Return the cells of each layer by column."""
-    works = layer_works(layers)
+    works, total = layer_works(layers), layers.total
     return [
         {
             "index": index,
@@ -53,7 +59,7 @@ def list_layers(layers: Profile, ceiling: Ceiling | None = None) -> list[dict[st
             "kind": layers.kinds[index],
             "stage": _STAGES[index * len(_STAGES) // len(layers.rows)],
             "output_shape": shape_text(row),
-            "share": divide(layers.latencies[index], layers.total),
+            "share": divide(layers.latencies[index], total),
             "output_bytes": works[index].written,
             "allocated_bytes": row.allocated_bytes,
             "flops_model": layers.model_flops[index],
@@ -84,9 +90,10 @@ def _tabulate_layers(subject: Subject, id_: str) -> Table:
     records, facts = list_layers(layer_profile(subject)), dict[str, Cell]()
     if intensive:
         sums = dict.fromkeys(_STAGES, 0.0)
-        for record in records:
+        known = [record for record in records if record[intensive] is not None]
+        for record in known:
             sums[str(record["stage"])] += float(record[intensive] or 0)
-        facts["most_intensive_stage"] = max(_STAGES, key=lambda stage: sums[stage])
+        facts["most_intensive_stage"] = max(_STAGES, key=lambda stage: sums[stage]) if known else None
     return _tabulate(subject, (id_, title), names, records, **facts)
 
 
@@ -114,18 +121,21 @@ def _tabulate_latency_by_kind(subject: Subject) -> Table:
     layers, base = layer_profile(subject), model_latency(subject.trace)[0]
     comparable, counts = base if layers.total <= base else None, Counter(layers.kinds)
     sums = {
-        kind: fsum(time or 0.0 for time, other in zip(layers.latencies, layers.kinds, strict=True) if other == kind)
+        kind: add_times(time for time, other in zip(layers.latencies, layers.kinds, strict=True) if other == kind)
         for kind in counts
     }
 
-    def shares(seconds: float) -> tuple[float | None, float | None]:
+    def shares(seconds: float | None) -> tuple[float | None, float | None]:
         return divide(seconds, layers.total), divide(seconds, comparable)
 
     names = ("kind", "count", "latency", "share", "share_of_model")
-    rows = [(kind, counts[kind], sums[kind], *shares(sums[kind])) for kind in sorted(sums, key=lambda k: (-sums[k], k))]
+    rows = [
+        (kind, counts[kind], sums[kind], *shares(sums[kind]))
+        for kind in sorted(sums, key=lambda k: (-(sums[k] or 0.0), k))
+    ]
     records: list[Record] = [dict(zip(names, row, strict=True)) for row in rows]
     records.append({"kind": REMAINDER, "latency": layers.remainder})
-    conv = shares(fsum(sums.get(kind, 0.0) for kind in sorted(CONVOLUTIONS)))
+    conv = shares(add_times(sums.get(kind, 0.0) for kind in sorted(CONVOLUTIONS)))
     facts = {"conv_share_of_layers": conv[0], "conv_share_of_model": conv[1]}
     return _tabulate(subject, ("A6", "Latency by kind"), " ".join(names), records, **facts)
 

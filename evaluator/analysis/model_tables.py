@@ -5,13 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from benchlock.evaluator.analysis.call_profiles import Seconds, Subject, model_latency, select_calls, trace_facts
+from benchlock.evaluator.analysis.call_profiles import Seconds, Subject, model_latency, trace_facts
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.analysis.trace_types import LEVELS, NANOSECONDS, Trace
 from benchlock.evaluator.statistics.confidence_intervals import quantile
 from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
-from benchlock.evaluator.statistics.trace_overheads import estimate_overheads, typical_call
+from benchlock.evaluator.statistics.trace_overheads import estimate_overheads, select_calls, typical_call
 
 _PHASES: Final = ("import_ns", "load_ns", "first_call_ns", "second_call_ns")
 """The phases of a start, in order."""
@@ -24,13 +24,13 @@ def tabulate_overheads(subject: Subject) -> Table:
     costs = estimate_overheads(series)
     rows: list[tuple[Cell, ...]] = []
     for level in (level for level in LEVELS if level in experiments):
-        metric, calls = costs.get(level), len(select_calls(experiments[level]))
+        metric, calls = costs.get(level), len(select_calls(series[level]))
         cost, low, high = (None,) * 3 if metric is None else (metric.value, metric.ci.low, metric.ci.high)
         is_apart = None if low is None or high is None else "no" if low <= 0 <= high else "yes"
         rows.append((level, calls, typical_call(series[level]), cost, low, high, is_apart))
     columns = (
         Column("level", None, "Deepest profiler."),
-        Column("calls", None, "Calls without preemption."),
+        Column("calls", None, "Calls that count: without preemption; of a process with less than half of these, all."),
         Column("call", "s", "Mean over processes of the median call."),
         Column("overhead", "s", "Call minus that of the level before; system is compared with model."),
         *(Column(name, "s", f"{meaning[:-1]}, by Student's t over pairs of processes.") for name, meaning in _ENDS),
@@ -43,7 +43,7 @@ def tabulate_overheads(subject: Subject) -> Table:
 def untraced_seconds(trace: Trace) -> Seconds:
     """Return the times of calls with the fewest profilers, without preempted calls."""
     experiment = trace.experiments[model_latency(trace)[1]]
-    return experiment.call_duration[select_calls(experiment)] * NANOSECONDS
+    return experiment.call_duration[select_calls(experiment.series)] * NANOSECONDS
 
 
 def judge_batches(rates: Sequence[Batch]) -> tuple[int, int, bool]:
@@ -70,8 +70,8 @@ def tabulate_batches(subject: Subject) -> Table:
         rows.append((batch, len(seconds), median, ci.low, ci.high, batch / median, rate.low, rate.high, speedup))
     columns = (
         Column("batch", None, "Samples per call."),
-        Column("calls", None, "Untraced calls without preemption."),
-        Column("latency", "s", "Mean over processes of the median call."),
+        Column("calls", None, "Untraced calls that count, as in `overhead`."),
+        Column("latency", "s", "Median call."),
         *(Column(name, "s", meaning) for name, meaning in _ENDS),
         Column("throughput", "samples/s", "batch / latency."),
         *(Column(f"throughput_{name}", "samples/s", meaning) for name, meaning in _ENDS),

@@ -18,8 +18,8 @@ from benchlock.evaluator.analysis.operator_kinds import (
 from benchlock.evaluator.analysis.trace_types import Graph, Row, RowTensor
 
 _PER_MAC: Final = 2
-_TRANSPOSED: Final = frozenset({"ConvTranspose", "TRANSPOSE_CONV", "Conv2DBackpropInput"})
-"""Convolutions that scatter: each element of the input is multiplied, not of the output."""
+_SCATTERING: Final = "deconvolution"
+"""oneDNN's transposed convolution, whose weights have the axes of a convolution."""
 _SIZES: Final = {
     **dict.fromkeys(("float64", "int64", "uint64", "complex64", "double"), 8),
     **dict.fromkeys(("float32", "int32", "uint32", "float"), 4),
@@ -48,15 +48,20 @@ def count_flops(row: Row) -> int | None:
 
 
 def _count_convolution(row: Row) -> int | None:
-    """Return weight elements / output channels * output elements, which holds for any number of groups."""
+    """Return weight elements / output channels * output elements, which holds for any number of groups.
+
+    A transposed convolution multiplies each element of its input instead: weight elements / input channels * input
+    elements.
+    """
     weights, output = find_weights(row), row.outputs[0] if row.outputs else None
     if weights is None or weights.shape is None or output is None or output.shape is None:
         return None
     layout = row.attributes.get("weight_format")
-    if (row.source_type or row.type) in _TRANSPOSED:
+    if layout == "IOHW" or row.type == _SCATTERING:
         data = find_data(row)
-        is_onnx = layout == "OIHW" and data is not None and data.shape is not None
-        return prod(data.shape) * prod(weights.shape[1:]) if is_onnx and data and data.shape else None
+        if data is None or not data.shape or len(data.shape) != len(weights.shape) or not data.shape[1]:
+            return None
+        return prod(data.shape) * prod(weights.shape) // data.shape[1]
     channels = count_output_channels(weights.shape, layout if isinstance(layout, str) else None)
     return prod(weights.shape) // channels * prod(output.shape) if channels else None
 
@@ -69,7 +74,12 @@ def _count_dense(row: Row) -> int | None:
     if weights is not None and weights.shape is not None and len(weights.shape) == len("IO") and output.shape[-1]:
         return prod(weights.shape) // output.shape[-1] * prod(output.shape)
     data = find_data(row)
-    return None if data is None or not data.shape else prod(output.shape) * data.shape[-1]
+    if data is None or not data.shape:
+        return None
+    if min(len(data.shape), len(output.shape)) < len("IO") or not output.shape[-2]:
+        return prod(output.shape) * data.shape[-1]
+    # One axis of a matrix of the data is that of the output, in either order; the other is that of the products.
+    return prod(output.shape) * (prod(data.shape[-2:]) // output.shape[-2])
 
 
 def count_bytes(tensors: Sequence[RowTensor]) -> int | None:

@@ -24,6 +24,8 @@ KINDS: Final = (
     "constant",
     "other",
 )
+WEIGHT_FORMATS: Final = frozenset({"IO", "OI", "OIHW", "IOHW", "HWIO", "OHWI", "HWIM", "1HWO"})
+"""Orders of the axes of weights: input and output channels, a depthwise convolution's multiplier, and the kernel."""
 CONVOLUTIONS: Final = frozenset({"conv", "depthwise_conv"})
 COMPUTING: Final = frozenset({"conv", "depthwise_conv", "dense"})
 

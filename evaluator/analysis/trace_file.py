@@ -1,5 +1,7 @@
 """Reading of trace files, which may come from anywhere: every size is bounded, and every contradiction is refused."""
 
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +10,17 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.analysis.trace_types import LARGEST_ROWS, UNKNOWN, Experiment, ExperimentHeader, Header, Trace
+from benchlock.evaluator.analysis.operator_kinds import WEIGHT_FORMATS
+from benchlock.evaluator.analysis.trace_types import (
+    LARGEST_ROWS,
+    UNKNOWN,
+    Experiment,
+    ExperimentHeader,
+    Header,
+    Row,
+    Times,
+    Trace,
+)
 
 SCHEMA: Final = 1
 LARGEST_FILE: Final = 64 << 20
@@ -17,6 +29,9 @@ LARGEST_CALLS: Final = 1 << 14
 _LATEST: Final = 1 << 61
 _LONGEST: Final = 1 << 42
 """The maximum duration in nanoseconds, 73 minutes: sums over all spans of a trace stay below 2^63."""
+_DEEPEST: Final = 16
+_LARGEST_TENSOR: Final = 1 << 48
+"""The maximum number of elements of a tensor: work that follows from shapes stays far below the largest float."""
 _CALL_TENSORS: Final = ("call_start", "call_duration", "block", "process", "preempted")
 _ROW_TENSORS: Final = ("start", "duration")
 _ADVICE: Final = "run the lock again with a released harness"
@@ -75,9 +90,22 @@ def _check_header(header: Header, where: str) -> None:
     if sum(map(len, tables)) > LARGEST_ROWS:
         raise _fault(where, f"it has {sum(map(len, tables))} rows; the maximum is {LARGEST_ROWS}")
     for rows in tables:
-        for position, row in enumerate(rows):
-            if row.index != position or (row.parent is not None and not 0 <= row.parent < position):
-                raise _fault(where, f"row {position} ({row.name}) has the index {row.index} and parent {row.parent}")
+        _check_rows(rows, where)
+
+
+def _check_rows(rows: Sequence[Row], where: str) -> None:
+    depths = list[int]()
+    for position, row in enumerate(rows):
+        if row.index != position or (row.parent is not None and not 0 <= row.parent < position):
+            raise _fault(where, f"row {position} ({row.name}) has the index {row.index} and parent {row.parent}")
+        depths.append(0 if row.parent is None else depths[row.parent] + 1)
+        if depths[-1] > _DEEPEST:
+            raise _fault(where, f"row {position} is nested {depths[-1]} levels deep; the maximum is {_DEEPEST}")
+        layout = row.attributes.get("weight_format")
+        if layout is not None and layout not in WEIGHT_FORMATS:
+            raise _fault(where, f"row {position} has the unknown weight format {str(layout)[:20]!r}")
+        if any(prod(tensor.shape or ()) > _LARGEST_TENSOR for tensor in (*row.inputs, *row.outputs)):
+            raise _fault(where, f"row {position} has a tensor of more than {_LARGEST_TENSOR} elements")
 
 
 def _read_experiment(file: Any, about: ExperimentHeader, where: str) -> Experiment:  # noqa: ANN401 - the library has no types
@@ -88,8 +116,9 @@ def _read_experiment(file: Any, about: ExperimentHeader, where: str) -> Experime
         key = f"{name}.{part}"
         if key not in names:
             raise _fault(where, f"tensor {key} is missing")
+        _check_type(key, file.get_slice(key), 1 + (part in _ROW_TENSORS), where)
         tensors[part] = file.get_tensor(key)
-        _check_tensor(key, tensors[part], where)
+        _check_range(key, tensors[part], where)
     calls, rows = len(tensors["call_start"]), len(about.rows)
     for part, values in tensors.items():
         shape = (calls, rows) if part in _ROW_TENSORS else (calls,)
@@ -107,9 +136,15 @@ def _read_experiment(file: Any, about: ExperimentHeader, where: str) -> Experime
     return Experiment(about, **columns, starts=tensors["start"], durations=tensors["duration"])
 
 
-def _check_tensor(key: str, values: Any, where: str) -> None:  # noqa: ANN401 - as above
-    if values.dtype != np.int64:
-        raise _fault(where, f"tensor {key} has the type {values.dtype}, expected int64")
+def _check_type(key: str, tensor: Any, rank: int, where: str) -> None:  # noqa: ANN401 - as above
+    """Raise unless a tensor that is not loaded has the type and the number of axes that it must have."""
+    if tensor.get_dtype() != "I64" or len(tensor.get_shape()) != rank:
+        found = f"{tensor.get_dtype()} {list(tensor.get_shape())}"
+        raise _fault(where, f"tensor {key} is {found}, expected int64 with {rank} axes")
+
+
+def _check_range(key: str, values: Times, where: str) -> None:
+    least = 1 if key.endswith("call_duration") else UNKNOWN
     most = _LATEST if key.endswith("start") else _LONGEST
-    if values.size and (values.min() < UNKNOWN or values.max() >= most):
-        raise _fault(where, f"tensor {key} is out of range")
+    if values.size and (values.min() < least or values.max() >= most):
+        raise _fault(where, f"tensor {key} is out of range: it must be at least {least} and below {most}")

@@ -20,7 +20,7 @@ UNKNOWN: Final = -1
 LARGEST_ROWS: Final = 10_000
 
 Times = NDArray[np.int64]
-Shape = tuple[Annotated[int, Meta(ge=0, lt=1 << 40)], ...]
+Shape = Annotated[tuple[Annotated[int, Meta(ge=0, lt=1 << 40)], ...], Meta(max_length=32)]
 _Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 
 
@@ -125,6 +125,11 @@ class Experiment:
     starts: Times
     durations: Times
 
+    @property
+    def series(self) -> CallSeries:
+        """The calls, from which typical calls and overheads follow."""
+        return CallSeries(self.call_duration, self.process, self.preempted)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
@@ -140,7 +145,4 @@ class Trace:
     @property
     def series(self) -> dict[str, CallSeries]:
         """The calls of each experiment, from which the cost of levels follows."""
-        return {
-            name: CallSeries(experiment.call_duration, experiment.process, experiment.preempted)
-            for name, experiment in self.experiments.items()
-        }
+        return {name: experiment.series for name, experiment in self.experiments.items()}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 _STEPS = (1, 2, 2.5, 5, 10)
 _DECADES = 8
+_NARROWEST = 1e-300
+"""Below it, a fifth of a range is not a number of full precision."""
 """The number of decades of a logarithmic axis up to which each is a tick."""
 
 
@@ -39,6 +41,8 @@ def linear_axis(title: str, values: Iterable[float], *, zero: bool = True, is_sh
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     if high - low <= 1e-9 * max(abs(high), abs(low)):
         low, high = low - (abs(low) or 1.0) * (0.0 if zero else 0.05), high + (abs(high) or 1.0) * 0.05
+    if high - low < _NARROWEST:
+        high = low + 1.0
     if is_share and not zero:
         high = min(high + (high - low) * 0.1, 1.0)
     rough = (high - low) / 5

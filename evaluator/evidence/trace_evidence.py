@@ -35,9 +35,18 @@ def read_overheads(lock: Lock, files: Mapping[str, Path], stated: Mapping[str, A
     trace = read_trace(files[TRACE])
     if (trace.header.level, tuple(trace.experiments)) != (level, EXPERIMENTS[level]):
         raise _fault(f"it has the level {trace.header.level} and the experiments {', '.join(trace.experiments)}")
-    calls = {len(experiment.call_duration) for experiment in trace.experiments.values()}
-    if calls != {stated.get("calls")}:
-        raise _fault(f"the result states {stated.get('calls')} calls, but the experiments have {sorted(calls)}")
+    calls = sorted({len(experiment.call_duration) for experiment in trace.experiments.values()})
+    recorded = {
+        "level": level,
+        "calls": calls[0] if len(calls) == 1 else calls,
+        "rows": {name: len(experiment.header.rows) for name, experiment in trace.experiments.items()},
+        "gaps": [gap.experiment for gap in trace.header.gaps],
+    }
+    if wrong := next((key for key in {**recorded, **stated} if recorded.get(key) != stated.get(key)), None):
+        reason = f"the result states {wrong} {str(stated.get(wrong))[:60]}, but the trace has {recorded.get(wrong)}"
+        raise _fault(reason)
+    if trace.header.threads != lock.limits.cpus:
+        raise _fault(f"it has {trace.header.threads} threads, but the lock has {lock.limits.cpus} CPUs")
     return tuple(estimate_overheads(trace.series).values())
 
 

@@ -35,13 +35,20 @@ class Price:
         return f"{self.amount:g} {self.currency}/h on {self.date.isoformat()}"
 
 
-def parse_prices(texts: Sequence[str]) -> tuple[Price, ...]:
+def parse_prices(texts: Sequence[str], runs: Sequence[str]) -> tuple[Price, ...]:
     """Parse prices such as ``0.10USD/h@2026-11-01``, with ``RUN=`` before the price of one run's machine.
 
+    Args:
+        texts: The prices.
+        runs: The runs that may have one.
+
     Raises:
-        InvalidInputError: A text has another form, currencies differ, or a run has two prices.
+        InvalidInputError: A text has another form, currencies differ, or a run has two prices or is another one.
     """
     prices = tuple(map(_parse, texts))
+    if unknown := next((price.run for price in prices if price.run not in (None, *runs)), None):
+        reason = f"{unknown} has a price, but is not among the runs"
+        raise InvalidInputError(reason, where="price", next_step="add the run, or correct its id")
     if len({price.currency for price in prices}) > 1:
         raise InvalidInputError("the prices have different currencies", where="price", next_step="use one currency")
     if len({price.run for price in prices}) < len(prices):

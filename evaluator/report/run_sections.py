@@ -53,14 +53,14 @@ def _metric_cells(metric: Metric | None) -> tuple[Cell, Cell, Cell]:
 
 def _results(systems: Sequence[System]) -> Section:
     """Return the overview: the seeds' Table 2, and quality over latency and throughput."""
-    quality = next((metric.name for system in systems if (metric := system.quality)), "quality")
+    quality = _choose_quality(systems)
     columns = (
         Column("id", None, "Number in this report."),
         Column("name", None, "Model, and what distinguishes systems of one model."),
-        *_estimate_columns(quality, None, "First quality metric of the request."),
+        *_estimate_columns(quality, None, "Quality metric of the request, the first that all systems have."),
         Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
         Column("online_latency", "s", "Trimmed mean of single_stream: a fifth of the calls left out at each end."),
-        Column("online_p90", "s", "90th percentile."),
+        Column("online_p90", "s", "90th percentile of single_stream."),
         Column("max_throughput", "samples/s", "Highest of all scenarios and batch sizes."),
         Column("optimal_batch", "samples", "Smallest batch size whose doubling gains 5 % or less."),
         Column("calls", None, "Timed single_stream calls."),
@@ -69,26 +69,33 @@ def _results(systems: Sequence[System]) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for number, system in enumerate(systems, 1):
         seconds, calls = online[system.name] or (None, None)
-        p90 = system.value("latency_p90") if calls else None
+        tail = system.online_metric("latency_p90")
+        p90 = None if tail is None else tail.value
         rate = None if system.throughput is None else system.throughput.value
         speed = (seconds, p90, rate, system.value("optimal_batch"), calls)
-        rows.append((number, system.name, *_metric_cells(system.quality), system.size / _MEGABYTE, *speed))
+        rows.append((number, system.name, *_metric_cells(system.metrics.get(quality)), system.size / _MEGABYTE, *speed))
     table = Table("results", "Results by system", columns, tuple(rows), {"runs": sum(len(s.runs) for s in systems)})
     timed = {system: times[0] for system in systems if (times := online[system.name]) is not None}
     unit, factor = pick_time_unit(timed.values())
     latencies = {system: (seconds * factor, None) for system, seconds in timed.items()}
     rates = {system: (best.value, _ends(best.ci)) for system in systems if (best := system.throughput) is not None}
     charts = (
-        *_chart_quality("quality-latency", f"online latency, trimmed mean ({unit})", latencies),
-        *_chart_quality("quality-throughput", "maximum throughput (samples/s)", rates, has_area=True),
+        *_chart_quality("quality-latency", quality, f"online latency, trimmed mean ({unit})", latencies),
+        *_chart_quality("quality-throughput", quality, "maximum throughput (samples/s)", rates, has_area=True),
     )
-    return Section("Which system is accurate, and which is fast?", tuple(_rank(systems, timed)), charts, table)
+    return Section("Which system is accurate, and which is fast?", tuple(_rank(systems, quality, timed)), charts, table)
 
 
-def _rank(systems: Sequence[System], timed: Mapping[System, float]) -> Iterator[str]:
+def _choose_quality(systems: Sequence[System]) -> str:
+    """Return the first metric of predictions that all systems have, or else the first that one has."""
+    names = [name for system in systems for name in system.qualities]
+    return next((name for name in names if all(name in system.metrics for system in systems)), [*names, "quality"][0])
+
+
+def _rank(systems: Sequence[System], quality: str, timed: Mapping[System, float]) -> Iterator[str]:
     """Yield which systems are best, in one paragraph, and that close times are left to `compare`."""
     sentences = []
-    rated = [(metric, system.name) for system in systems if (metric := system.quality) is not None]
+    rated = [(metric, system.name) for system in systems if (metric := system.metrics.get(quality)) is not None]
     if rated:
         choose = min if rated[0][0].direction == "lower" else max
         best = choose((metric for metric, _ in rated), key=lambda metric: metric.value)
@@ -111,16 +118,21 @@ def _ends(ci: Interval) -> tuple[float, float] | None:
 
 
 def _chart_quality(
-    name: str, title: str, speeds: Mapping[System, tuple[float, tuple[float, float] | None]], *, has_area: bool = False
+    name: str,
+    quality: str,
+    title: str,
+    speeds: Mapping[System, tuple[float, tuple[float, float] | None]],
+    *,
+    has_area: bool = False,
 ) -> Iterator[Chart]:
     """Yield quality over speed, if at least one system has both; the area is the size of the model."""
     points = [
         Point(system.name, x, metric.value, x_interval, _ends(metric.ci), float(system.size) if has_area else None)
         for system, (x, x_interval) in speeds.items()
-        if (metric := system.quality) is not None
+        if (metric := system.metrics.get(quality)) is not None
     ]
     if points:
-        metric = next(metric for system in speeds if (metric := system.quality) is not None)
+        metric = next(system.metrics[quality] for system in speeds if quality in system.metrics)
         listed = "; ".join(f"{point.name} {point.y:.4g} at {point.x:.4g}" for point in points)
         yield draw_points(
             name,
@@ -146,7 +158,9 @@ def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
     reach = math.sqrt(math.log(2 / SIGNIFICANT) / (2 * n))
     ranks = np.unique(np.linspace(0, n - 1, min(n, _POINTS)).round().astype(int))
     shares = (ranks + 1) / n
-    bounds = (shares, np.maximum(shares - reach, 0.0), np.minimum(shares + reach, 1.0))
+    # Up to the next point, the whole distribution rises above this one.
+    highest = np.append(ranks[1:], n) / n
+    bounds = (shares, np.maximum(shares - reach, 0.0), np.minimum(highest + reach, 1.0))
     return Distribution(name, tuple(np.sort(seconds)[ranks].tolist()), *(tuple(part.tolist()) for part in bounds))
 
 
@@ -155,14 +169,15 @@ def _latencies(systems: Sequence[System]) -> Section | None:
     names = ("latency_p50", "latency_p90", "latency_p99")
     rows, curves, answers = list[tuple[Cell, ...]](), list[Distribution](), list[str]()
     for system in systems:
-        run = next((arm.runs[0] for arm in system.arms if scenario_of(arm) in QUERIED), None)
-        if run is None or not len(latencies := system.read_latencies(run)):
+        arm = next((arm for arm in system.arms if scenario_of(arm) in QUERIED), None)
+        if arm is None or not len(latencies := system.read_latencies(run := arm.runs[0])):
             continue
-        metrics = [system.metrics.get(name) for name in names]
+        measured = {metric.name: metric for metric in arm.metrics()}
+        metrics = [measured.get(name) for name in names]
         rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
         curves.append(find_distribution(system.name, latencies))
-        half, most = (format_duration(system.value(name)) for name in (names[0], names[-1]))
         if None not in metrics:
+            half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))
             answers.append(f"{system.name}: half of the calls take at most {half}, and 99 % at most {most}.")
     if not rows:
         return None
@@ -231,8 +246,8 @@ def describe_costs(systems: Sequence[System], prices: Sequence[Price]) -> Sectio
     for system in systems:
         price = find_price(prices, [run.id for run in system.runs])
         bases = {"maximum throughput": system.throughput.value} if system.throughput is not None else {}
-        if (p50 := system.value("latency_p50")) and system.online() is not None:
-            bases["online, one call at a time"] = 1 / p50
+        if (p50 := system.online_metric("latency_p50")) and p50.value:
+            bases["online, one call at a time"] = 1 / p50.value
         for basis, rate in bases.items() if price is not None else ():
             costs[system.name, basis] = price.of_million(rate) if price is not None else math.nan
             rows.append((system.name, basis, rate, str(price), costs[system.name, basis]))

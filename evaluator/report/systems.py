@@ -60,9 +60,14 @@ class System:
             yield from (metric for metric in arm.metrics() if describe_offered(metric.name, scenario_of(arm)) is None)
 
     @property
-    def quality(self) -> Metric | None:
-        """The first metric of predictions; None without one."""
-        return next((metric for metric in self.metrics.values() if is_quality(metric.name)), None)
+    def qualities(self) -> dict[str, Metric]:
+        """The metrics of predictions, by key."""
+        return {key: metric for key, metric in self.metrics.items() if is_quality(metric.name)}
+
+    def online_metric(self, name: str) -> Metric | None:
+        """Return a metric of the scenario with one call at a time; None if it was not measured there."""
+        arms = (arm for arm in self.arms if scenario_of(arm) == ONLINE)
+        return next((metric for arm in arms for metric in arm.metrics() if metric.name == name), None)
 
     @property
     def throughput(self) -> Metric | None:

@@ -35,6 +35,16 @@ class CallSeries(NamedTuple):
     preempted: npt.NDArray[np.int64]
 
 
+def select_calls(series: CallSeries) -> npt.NDArray[np.int64]:
+    """Return the positions of calls that were not preempted; of a process with less than half of them, all calls."""
+    calm = series.preempted <= 0
+    for process in np.unique(series.processes):
+        own = series.processes == process
+        if calm[own].mean() < _LEAST_SHARE:
+            calm[own] = True
+    return np.flatnonzero(calm)
+
+
 def typical_call(series: CallSeries) -> float:
     """Return the mean over processes of the median call, in seconds."""
     return float(np.mean(_medians(series)))
@@ -75,9 +85,7 @@ def _mean_interval(values: Floats) -> Interval:
 
 def _medians(series: CallSeries) -> Floats:
     """Return the median call of each process, in seconds."""
-    medians = []
-    for process in np.unique(series.processes):
-        durations, preempted = (column[series.processes == process] for column in (series.durations, series.preempted))
-        counted = preempted == 0
-        medians.append(np.median(durations[counted] if counted.mean() >= _LEAST_SHARE else durations))
+    calls = select_calls(series)
+    durations, processes = series.durations[calls], series.processes[calls]
+    medians = [np.median(durations[processes == process]) for process in np.unique(processes)]
     return np.asarray(medians) * _NANOSECONDS

@@ -59,7 +59,9 @@ def read_run_trace(run: Run, lock: Lock, store: FileStore) -> Trace:
     return trace
 
 
-def describe_subject(run: Run, lock: Lock, store: FileStore, home: Path, others: Sequence[Trace] = ()) -> Subject:
+def describe_subject(
+    run: Run, lock: Lock, store: FileStore, home: Path, traces: Sequence[Trace] | None = None
+) -> Subject:
     """Return what analyses need of a run: its trace, facts and sweep, and the roofs that were measured of its host.
 
     Args:
@@ -67,7 +69,7 @@ def describe_subject(run: Run, lock: Lock, store: FileStore, home: Path, others:
         lock: Its lock.
         store: The store of its blobs.
         home: The registry's folder on this machine.
-        others: Traces of the model at other batch sizes.
+        traces: Its trace, if it was read already, then those of the model at other batch sizes.
 
     Raises:
         BenchlockError: As ``read_run_trace``.
@@ -80,7 +82,7 @@ def describe_subject(run: Run, lock: Lock, store: FileStore, home: Path, others:
         "host": str(run.start.host.get("cpu_model", "")),
         "isolation": run.start.isolation,
     }
-    trace = read_run_trace(run, lock, store)
+    trace, *others = traces or (read_run_trace(run, lock, store),)
     roofs = find_roofs(home, run.start.host, trace.header.threads)
     return Subject(trace, facts, roofs, tuple(others), _read_sweep(run, lock, store))
 

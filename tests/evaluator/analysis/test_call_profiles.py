@@ -15,9 +15,9 @@ from benchlock.evaluator.analysis.call_profiles import (
     profile,
     profile_facts,
     profile_notes,
-    select_calls,
     trimmed_mean,
 )
+from benchlock.evaluator.statistics.trace_overheads import select_calls
 from tests.support.evaluator.traces import LAYERS, make_trace
 
 
@@ -75,7 +75,7 @@ def test_if_all_calls_were_preempted_all_count(tmp_path: Path) -> None:
         tensors["framework.preempted"][:] = 1
 
     trace = make_trace(tmp_path, change=preempt_all)
-    assert len(select_calls(trace.experiments["framework"])) == 200
+    assert len(select_calls(trace.series["framework"])) == 200
 
 
 def test_an_unknown_time_is_unknown_and_in_the_remainder(tmp_path: Path) -> None:
@@ -85,6 +85,17 @@ def test_an_unknown_time_is_unknown_and_in_the_remainder(tmp_path: Path) -> None
     layers = profile(make_trace(tmp_path, change=lose), "framework", "layer")
     assert layers.latencies[0] is None
     assert layers.call == pytest.approx(layers.total + layers.remainder, rel=1e-12)
+
+
+def test_a_call_without_some_time_is_left_out(tmp_path: Path) -> None:
+    def lose(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors["framework.duration"][7:12, 3] = -1
+
+    whole, trace = make_trace(tmp_path), make_trace(tmp_path, change=lose)
+    layers = profile(trace, "framework", "layer")
+    assert layers.partial == 5
+    assert layers.latencies == profile(whole, "framework", "layer").latencies
+    assert any("5 calls are left out" in note for note in profile_notes(Subject(trace), layers))
 
 
 def test_layers_inside_of_layers_do_not_count_twice(tmp_path: Path) -> None:

@@ -79,11 +79,42 @@ def renumber(_: dict[str, Any], tensors: dict[str, Any]) -> None:
     tensors["framework.block"] = tensors["framework.block"][::-1].copy()
 
 
+def flatten(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+    tensors["framework.block"] = np.zeros((), np.int64)
+
+
+def stop(_: dict[str, Any], tensors: dict[str, Any]) -> None:
+    tensors["none.call_duration"][3] = 0
+
+
+def deepen(document: dict[str, Any], _: dict[str, Any]) -> None:
+    row = document["graph"]["rows"][0]
+    document["graph"]["rows"] = [row | {"index": n, "parent": n - 1 if n else None} for n in range(20)]
+
+
+def relayout(document: dict[str, Any], _: dict[str, Any]) -> None:
+    document["graph"]["rows"][0]["attributes"] = {"weight_format": "MHWX"}
+
+
+def inflate(document: dict[str, Any], _: dict[str, Any]) -> None:
+    document["graph"]["rows"][0]["inputs"][0]["shape"] = [1 << 39] * 20
+
+
+def stretch(document: dict[str, Any], _: dict[str, Any]) -> None:
+    document["graph"]["rows"][0]["inputs"][0]["shape"] = [1] * 40
+
+
 CHANGES: dict[str, tuple[Change, str]] = {
     "a tensor is too short": (shorten, r"tensor framework.block has shape \[199\], expected \[200\]"),
     "a block of its own": (scatter, "the blocks of framework are not numbered from 0"),
     "a tensor is missing": (drop, "tensor framework.preempted is missing"),
-    "a tensor of another type": (retype, "tensor framework.start has the type float64, expected int64"),
+    "a tensor of another type": (retype, r"tensor framework.start is F64 \[200, 9\], expected int64 with 2 axes"),
+    "a number instead of a tensor": (flatten, r"tensor framework.block is I64 \[\], expected int64 with 1 axes"),
+    "a call of no time": (stop, "tensor none.call_duration is out of range: it must be at least 1"),
+    "rows in rows in rows": (deepen, "is nested 17 levels deep; the maximum is 16"),
+    "unknown axes of weights": (relayout, "has the unknown weight format 'MHWX'"),
+    "weights beyond every memory": (inflate, "has a tensor of more than 281474976710656 elements"),
+    "more axes than a tensor has": (stretch, "invalid metadata `trace`"),
     "a duration of days": (overflow, "tensor framework.duration is out of range"),
     "a negative duration": (below, "tensor framework.duration is out of range"),
     "blocks in another order": (renumber, "the blocks of framework are not numbered from 0"),

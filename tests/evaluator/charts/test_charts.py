@@ -5,7 +5,7 @@ from itertools import combinations
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchlock.evaluator.charts.axes import linear_axis, log_axis
@@ -114,6 +114,9 @@ def test_labels_without_room_are_counted_in_the_description() -> None:
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5))
+@example([5e-324])
+@example([-5e-324])
+@example([1e-299])
 def test_a_linear_axis_contains_its_values_between_round_ticks(values: list[float]) -> None:
     axis = linear_axis("x", values)
     invisible = 1e-8 * (axis.high - axis.low)

@@ -39,7 +39,7 @@ _TOP = 10
     "--analysis",
     metavar="NAME[,NAME...]|all",
     default="",
-    help="Analyses: A1 to A15, overhead, cold-start; default: A2,A6,overhead.",
+    help="Analyses: A1 to A15, overhead, cold-start, counters; default: A2,A6,overhead.",
 )
 @click.option("--top", type=click.IntRange(min=1), help="Largest rows of A2, A3, A4, A8 and A10; default: 10 of A2.")
 @click.option("--roof", is_flag=True, help="Measure the roofs of this host for rooflines, once (5 seconds).")

@@ -8,7 +8,12 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.analysis.call_profiles import MissingLevelError, Subject
 from benchlock.evaluator.analysis.kernels import KERNEL_ANALYSES
 from benchlock.evaluator.analysis.layers import LAYER_ANALYSES
-from benchlock.evaluator.analysis.model_tables import tabulate_batches, tabulate_overheads, tabulate_start
+from benchlock.evaluator.analysis.model_tables import (
+    tabulate_batches,
+    tabulate_counters,
+    tabulate_overheads,
+    tabulate_start,
+)
 from benchlock.evaluator.analysis.tables import Table
 
 FIFTEEN: Final = tuple(f"A{number}" for number in range(1, 16))
@@ -17,8 +22,9 @@ ANALYSES: Final[Mapping[str, Callable[[Subject], Table]]] = {
     **{name: _NUMBERED[name] for name in FIFTEEN},
     "overhead": tabulate_overheads,
     "cold-start": tabulate_start,
+    "counters": tabulate_counters,
 }
-"""The analyses by name: A1 to A15 of XSP, the cost of tracing, and the timeline of a start."""
+"""The analyses by name: A1 to A15 of XSP, the cost of tracing, the timeline of a start, and counters of the host."""
 BRIEF: Final = ("A2", "A6", "overhead")
 """What is shown if nothing is chosen."""
 RANKED: Final = {"A2": "latency", "A3": "latency", "A4": "output_bytes", "A8": "latency", "A10": "latency"}

@@ -1,11 +1,11 @@
-"""A1, what tracing cost, and the timeline of a start: the analyses of whole calls."""
+"""A1, what tracing cost, counters, and the timeline of a start: the analyses of whole calls."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from benchlock.evaluator.analysis.call_profiles import Seconds, Subject, model_latency, trace_facts
+from benchlock.evaluator.analysis.call_profiles import Seconds, Subject, model_latency, profile, trace_facts
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.analysis.trace_types import LEVELS, NANOSECONDS, Trace
 from benchlock.evaluator.statistics.confidence_intervals import quantile
@@ -86,6 +86,30 @@ def tabulate_batches(subject: Subject) -> Table:
         facts |= {"optimal_batch": optimum, "batch_of_max_throughput": fastest, "flat": "yes" if is_flat else "no"}
         notes = ()
     return Table("A1", "Model by batch size", columns, tuple(rows), facts, notes)
+
+
+def tabulate_counters(subject: Subject) -> Table:
+    """Return the counters of the processor and of the operating system over the calls of the experiment ``system``.
+
+    Raises:
+        MissingLevelError: The trace has no such experiment.
+    """
+    part = profile(subject.trace, "system", "model")
+    counters, calls = part.experiment.header.counters or {}, len(part.experiment.call_duration)
+    rows = tuple(
+        (name, value, value / calls if isinstance(value, int) else None)
+        for name, value in counters.items()
+        if name != "reason"
+    )
+    columns = (
+        Column("counter", None, "What is counted; its unit, where it has one, is the last word."),
+        Column("total", None, "Over all calls."),
+        Column("per_call", None, "total / calls."),
+    )
+    unknown = [name for name, total, _ in rows if total is None]
+    reason = f": {counters['reason']}" if counters.get("reason") else ""
+    notes = (f"Unknown{reason}: {', '.join(unknown)}.",) if unknown else ()
+    return Table("counters", "Counters", columns, rows, trace_facts(subject) | {"calls": calls}, notes)
 
 
 def tabulate_start(subject: Subject) -> Table:

@@ -74,6 +74,7 @@ class ExperimentHeader(Struct, frozen=True, kw_only=True):
     rows: Rows = ()
     incomplete: str | None = None
     notes: tuple[str, ...] = ()
+    counters: Annotated[Mapping[str, int | str | None], Meta(max_length=64)] | None = None
 
 
 class Gap(Struct, frozen=True, kw_only=True):

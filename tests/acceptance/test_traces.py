@@ -4,8 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,9 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from benchlock.evaluator.analysis.call_profiles import Subject
+from benchlock.evaluator.analysis.inspection import analyze
+from benchlock.evaluator.analysis.trace_file import read_trace
 from tests.acceptance.real_cases import CASES, dataset_manifest
 from tests.support.api.commands import Commands
 from tests.support.registry.digits import request
@@ -43,6 +45,9 @@ class Facts:
         flops: The FLOPs of a call.
         parameters: The parameters of the graph.
         kernels: The rows of kernels by type; None if the level is ``framework``.
+        executed: The FLOPs of a call as executed, where the runtime pads channels.
+        kinds: How many rows of layers are of a kind.
+        convolutions: At least this share of the time of all layers is that of convolutions.
     """
 
     rows: int
@@ -51,19 +56,36 @@ class Facts:
     flops: int
     parameters: int | None = None
     kernels: Mapping[str, int] | None = None
+    executed: int | None = None
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    convolutions: float = 0.0
 
 
+SAME = {"conv": 9, "dense": 1}
+"""The kinds of ResNet-8 in every framework."""
 CONV_9, CONV_28 = {"Conv": 9}, {"Conv": 28}
 KNOWN = {
     "resnet8-onnx-nhwc": Facts(
-        15, {"Conv nchwc": 9, "Gemm": 1}, {"Conv": 9, "Relu": 7, "Add": 4, "MatMul": 1}, RESNET8, 77_708
+        15,
+        {"Conv nchwc": 9, "Gemm": 1},
+        {"Conv": 9, "Relu": 7, "Add": 4, "MatMul": 1},
+        RESNET8,
+        77_708,
+        kinds=SAME,
+        convolutions=0.8,
     ),
-    "resnet8-onnx-nchw": Facts(32, {"Conv nchwc": 9}, {"Constant": 56, "Pad": 7, **CONV_9}, RESNET8),
-    "mobilenet-onnx": Facts(37, {"Conv nchwc": 28}, {"Clip": 27, **CONV_28}, MOBILENET, 467_601),
-    "mobilenet-onnx-nchw": Facts(75, {"Conv nchwc": 28}, {"Constant": 166, **CONV_28}, MOBILENET),
+    "resnet8-onnx-nchw": Facts(
+        32, {"Conv nchwc": 9}, {"Constant": 56, "Pad": 7, **CONV_9}, RESNET8, kinds=SAME | {"layout": 20}
+    ),
+    "mobilenet-onnx": Facts(37, {"Conv nchwc": 28}, {"Clip": 27, **CONV_28}, MOBILENET, 467_601, executed=89_289_984),
+    "mobilenet-onnx-nchw": Facts(75, {"Conv nchwc": 28}, {"Constant": 166, **CONV_28}, MOBILENET, executed=89_289_984),
     "resnet20-onnx": Facts(51, {"Conv nchwc": 19}, {"Conv": 19}, RESNET20),
     "resnet8-torchscript": Facts(
-        29, {"pad": 7, "_convolution": 9, "relu": 7, "add": 3, "linear": 1}, {"_convolution": 9, "linear": 1}, RESNET8
+        29,
+        {"pad": 7, "_convolution": 9, "relu": 7, "add": 3, "linear": 1},
+        {"_convolution": 9, "linear": 1},
+        RESNET8,
+        kinds=SAME,
     ),
     "mobilenet-torchscript": Facts(
         72,
@@ -75,8 +97,8 @@ KNOWN = {
     "resnet20-torchscript": Facts(
         78, {"_convolution": 19, "batch_norm": 19, "slice": 8, "pad": 2}, {"_convolution": 19, "linear": 1}, RESNET20
     ),
-    "resnet8-tflite": Facts(20, {**XNNPACK, "Softmax": 1}, TFLITE, RESNET8, kernels={}),
-    "resnet8-tflite-int8": Facts(20, {**XNNPACK, "AVERAGE_POOL_2D": 1, "SOFTMAX": 1}, TFLITE, RESNET8),
+    "resnet8-tflite": Facts(20, {**XNNPACK, "Softmax": 1}, TFLITE, RESNET8, kernels={}, kinds=SAME),
+    "resnet8-tflite-int8": Facts(20, {**XNNPACK, "AVERAGE_POOL_2D": 1, "SOFTMAX": 1}, TFLITE, RESNET8, kinds=SAME),
     "mobilenet-tflite": Facts(31, {**XNNPACK_MOBILENET, "SQUEEZE": 1}, {**TFLITE_MOBILENET, "SQUEEZE": 1}, MOBILENET),
     "mobilenet-tflite-uint8": Facts(
         31,
@@ -85,9 +107,9 @@ KNOWN = {
         MOBILENET,
     ),
     "resnet8-frozen": Facts(
-        81, {**FUSED, "Const": 37, "AddV2": 9, "Mul": 7, "Relu": 7}, TENSORFLOW, RESNET8, kernels=ONEDNN
+        81, {**FUSED, "Const": 37, "AddV2": 9, "Mul": 7, "Relu": 7}, TENSORFLOW, RESNET8, kernels=ONEDNN, kinds=SAME
     ),
-    "resnet8-savedmodel": Facts(277, {**FUSED, "ReadVariableOp": 48}, TENSORFLOW, RESNET8),
+    "resnet8-savedmodel": Facts(277, {**FUSED, "ReadVariableOp": 48}, TENSORFLOW, RESNET8, kinds=SAME),
 }
 
 
@@ -152,16 +174,17 @@ def check_untraced(commands: Commands, traced: Traced, document: dict[str, Any],
     assert not (files / "trace.safetensors").exists()
 
 
-def count_flops(row: Mapping[str, Any]) -> int:
-    """Twice the multiplications of a row with weights: the weights of an output, for each output."""
-    layout = row["attributes"].get("weight_format")
-    weights = [tensor["shape"] for tensor in row["inputs"] if tensor["role"] == "weight"]
-    if layout is None or not weights:
-        return 0
-    axes = dict(zip(layout, weights[0], strict=True))
-    channels = axes["I"] * axes["M"] if "M" in axes else axes["O"]
-    flops: int = 2 * prod(weights[0]) // channels * prod(row["outputs"][0]["shape"])
-    return flops
+def check_analyses(path: Path, facts: Facts) -> None:
+    """The analyses have the work and the kinds that are known, by the code that users run."""
+    layers, kinds = analyze(Subject(read_trace(path)), ("A2", "A6"))
+    counted = Counter(str(kind) for kind in layers.column("kind"))
+    assert len(layers.rows) == facts.rows
+    assert layers.facts["flops_model"] == facts.flops
+    assert layers.facts["flops_executed"] == (facts.executed or facts.flops)
+    assert {kind: counted[kind] for kind in facts.kinds} == facts.kinds
+    share = kinds.facts["conv_share_of_layers"]
+    assert isinstance(share, float)
+    assert share >= facts.convolutions
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +233,7 @@ def test_a_real_model_has_the_rows_and_the_work_that_are_known(
     named = Counter(" ".join(filter(None, (row["type"], row["variant"]))) for row in layers)
     assert {key: named[key] for key in facts.layers} == facts.layers
     assert {type_: graph["operators"].get(type_) for type_ in facts.operators} == facts.operators
-    assert sum(map(count_flops, graph["rows"])) == facts.flops
+    check_analyses(traced.folder / "trace.safetensors", facts)
     assert graph["framework_flops"] in (None, facts.flops)
     assert facts.parameters in (None, graph["parameters"])
     if facts.kernels is not None:

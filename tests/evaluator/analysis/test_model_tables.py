@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchlock.evaluator.analysis.call_profiles import Seconds, Subject
+from benchlock.evaluator.analysis.call_profiles import MissingLevelError, Seconds, Subject
 from benchlock.evaluator.analysis.model_tables import (
     tabulate_batches,
+    tabulate_counters,
     tabulate_overheads,
     tabulate_start,
     untraced_seconds,
@@ -93,3 +94,19 @@ def test_the_phases_of_a_start_follow_one_another(tmp_path: Path) -> None:
     assert [ratio is None for ratio in table.column("ratio")] == [True, True, False, True]
     assert table.column("ratio")[2] == pytest.approx(400e-6 / steady)
     assert tabulate_start(Subject(make_trace(tmp_path, phases={}))).notes == ("The trace has no phases of a start.",)
+
+
+def test_counters_are_shown_over_all_calls_and_by_call(tmp_path: Path) -> None:
+    def count(document: dict[str, Any], _: dict[str, Any]) -> None:
+        counters = {"minor_faults": 400, "cycles": None, "reason": "PMU not available"}
+        document["experiments"][2]["counters"] = counters
+
+    trace = make_trace(tmp_path, levels=("none", "model", "system"), level="system", change=count)
+    table = tabulate_counters(Subject(trace))
+    assert table.rows == (("minor_faults", 400, 2.0), ("cycles", None, None))
+    assert table.notes == ("Unknown: PMU not available: cycles.",)
+
+
+def test_counters_need_the_level_system(tmp_path: Path) -> None:
+    with pytest.raises(MissingLevelError, match="no rows of level `system`"):
+        tabulate_counters(Subject(make_trace(tmp_path)))

@@ -266,6 +266,28 @@ def test_the_band_holds_between_the_points_that_are_drawn() -> None:
     assert (np.array(curve.high)[drawn] >= shares).all()
 
 
+def test_what_is_online_does_not_depend_on_the_order_of_scenarios(system: System) -> None:
+    slow = with_metrics(system, "multi_stream", measured("latency_p50", 9.0), measured("latency_p90", 9.0))
+    turned = change(slow, arms=slow.arms[::-1])
+    price = parse_prices(["1USD/h@2026-11-01"], [])
+    for subject in (slow, turned):
+        results, costs = next(describe_runs([subject])).table, describe_costs([subject], price)
+        assert results is not None
+        assert costs is not None
+        assert costs.table is not None
+        assert results.column("online_p90") == (system.metrics["latency_p90"].value,)
+        assert max(rate for rate in costs.table.column("throughput") if isinstance(rate, float)) > 1
+
+
+def test_one_metric_of_quality_ranks_all_systems(system: System) -> None:
+    other = with_metrics(system, "offline", measured("ece_15", 0.95), measured("top1", 0.5))
+    only = change(other, name="b", arms=other.arms[1:])
+    section = next(describe_runs([change(system, name="a"), only]))
+    assert section.table is not None
+    assert section.table.column("top1") == (system.metrics["top1"].value, 0.5)
+    assert "ece_15" not in " ".join(section.answer)
+
+
 def test_a_file_is_no_folder_of_a_report(system: System, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()

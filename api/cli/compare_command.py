@@ -216,7 +216,10 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
 
 def _compare_layers(invocation: Invocation, targets: tuple[str, ...], settings: _CompareOptions) -> None:
     """Compare the layers of two traced runs, which must be comparable unless ``--force`` is set."""
-    if len(targets) != 2 or settings.interleave:  # noqa: PLR2004 - two make a pair
+    if settings.interleave:
+        reason = "--layers compares recorded runs, and --interleave runs locks"
+        raise InvalidInputError(reason, where="--layers", next_step="leave one of the options out")
+    if len(targets) != 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("--layers needs two runs", where="--layers", next_step="give two run ids")
     comparison = _compare_runs(invocation, targets, settings)
     for reason in comparison.reasons:
@@ -228,7 +231,8 @@ def _compare_layers(invocation: Invocation, targets: tuple[str, ...], settings: 
     )
     tables = compare_layers(first, second)
     if invocation.as_json:
-        output.print_json({"runs": list(targets), "tables": [table_document(table) for table in tables]})
+        documents = [table_document(table) for table in tables]
+        output.print_json({"runs": list(targets), "reasons": list(comparison.reasons), "tables": documents})
     else:
         print_tables(tables if output.settings.format != "csv" else tables[1:])
 

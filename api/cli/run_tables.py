@@ -335,6 +335,9 @@ _SHOWN_CLASSES = 20
 def _print_classes(end: RunEnd) -> None:
     """Print the results of each class, and the greatest cells of the confusion matrix, if the record has them."""
     found = read_classes(end.details)
+    if found.unavailable:
+        output.echo()
+        output.echo(f"results of classes are incomplete: {found.unavailable}")
     if not found.per_class:
         return
     output.echo()

@@ -49,11 +49,13 @@ class ClassResult(NamedTuple):
 class ClassDetails(msgspec.Struct, frozen=True):
     """The results of each class by label, and the cells of the confusion matrix that are not 0.
 
-    A cell has the label, the predicted label (None without a decision) and the number of samples.
+    A cell has the label, the predicted label (None without a decision) and the number of samples. ``unavailable`` says
+    which part is too large to record.
     """
 
     per_class: tuple[ClassResult, ...] = ()
     confusion: tuple[tuple[int, int | None, int], ...] = ()
+    unavailable: str = ""
 
 
 def describe_classes(lock: Lock, decided: "npt.NDArray[np.int64] | None") -> dict[str, Any]:
@@ -75,8 +77,9 @@ def describe_classes(lock: Lock, decided: "npt.NDArray[np.int64] | None") -> dic
         part["per_class"] = [[each, samples[each], predicted[each], right[each]] for each in classes]
     if len(cells) <= MOST_CELLS:
         part["confusion"] = [[label, None if other == UNDECIDED else other, n] for (label, other), n in cells]
-    else:
-        part["unavailable"] = f"the confusion matrix has {len(cells)} cells; the maximum is {MOST_CELLS}"
+    if len(part) < 2:  # noqa: PLR2004 - results of classes, and the matrix
+        sizes = f"there are {len(classes)} classes and {len(cells)} cells of the confusion matrix"
+        part["unavailable"] = f"{sizes}; the maximum of each is {MOST_CELLS}"
     return {CLASSES: part}
 
 

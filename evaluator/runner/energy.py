@@ -61,9 +61,10 @@ def describe_counters(system: Path = Path("/sys")) -> dict[str, str]:
     """Return which counters this host has, each available or the reason why not; ``system`` is its ``/sys``."""
     units, groups = system / "bus/event_source/devices", system / "fs/cgroup"
     peaks = ("memory.peak", "*/memory.peak", "memory/memory.max_usage_in_bytes")
+    has_counters = any(any(units.glob(name)) for name in ("cpu*", "armv8*"))
     has_peak = any(any(groups.glob(name)) for name in peaks)
     reasons = {
-        "PMU": "" if any(units.glob("cpu*")) else "the kernel shows no hardware counters",
+        "PMU": "" if has_counters else "the kernel shows no hardware counters",
         "energy": read_energy(system / "class/powercap").reason,
         "peak memory": "" if has_peak else "control groups have neither memory.peak nor memory.max_usage_in_bytes",
     }

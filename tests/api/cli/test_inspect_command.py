@@ -181,3 +181,4 @@ def test_layers_of_two_runs_are_compared(bench: Bench, capsys: pytest.CaptureFix
     lines = list(csv.DictReader(io.StringIO(answer(capsys, "compare", "--layers", *runs, "--format", "csv"))))
     assert len(lines) == len(LAYERS) + 1
     assert "--layers needs two runs" in answer(capsys, "compare", "--layers", runs[0], code=2)
+    assert "leave one of the options out" in answer(capsys, "compare", "--layers", "--interleave", *runs, code=2)

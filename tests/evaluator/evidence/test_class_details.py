@@ -48,11 +48,14 @@ def test_records_of_older_harnesses_and_of_calls_have_no_classes() -> None:
 
 def test_a_matrix_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_details, "MOST_CELLS", 2)
-    reason = "the confusion matrix has 3 cells; the maximum is 2"
+    reason = "there are 2 classes and 3 cells of the confusion matrix; the maximum of each is 2"
     found = describe_classes(OF_TODAY, np.array([[0, 0], [0, 1], [1, 1]]))
     assert found == {"classes": {"unavailable": reason, "per_class": [[0, 2, 1, 1], [1, 1, 2, 1]]}}
+    assert read_classes(found).unavailable == reason
     assert [each.f1 for each in read_classes(found).per_class] == [pytest.approx(2 / 3), pytest.approx(2 / 3)]
-    assert describe_classes(OF_TODAY, np.arange(6).reshape(3, 2)) == {"classes": {"unavailable": reason}}
+    assert describe_classes(OF_TODAY, np.arange(6).reshape(3, 2)) == {
+        "classes": {"unavailable": reason.replace("2 classes", "6 classes")}
+    }
 
 
 @pytest.mark.parametrize(

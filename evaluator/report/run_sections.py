@@ -188,7 +188,7 @@ def _latencies(systems: Sequence[System]) -> Section | None:
         *(column for name in names for column in _estimate_columns(name, "s", "Percentile.")),
     )
     rest = f" The chart has the first {_CURVES} of {len(curves)} systems." if len(curves) > _CURVES else ""
-    words = (*answers, _BAND + rest)
+    words = (*filter(None, [" ".join(answers)]), _BAND + rest)
     chart = draw_distributions("latency", "Latency of calls", " ".join(words), curves[:_CURVES])
     return Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
 

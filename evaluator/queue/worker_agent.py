@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,6 +52,9 @@ _UNABLE: Final = (
 )
 _CLOCK_SET: Final = 1.0
 """The smallest change of the host's clock, in seconds, that is reported to the queue."""
+_RENEWAL: Final = 0.05
+"""Seconds until a stop signal that Python dropped is sent again."""
+
 _NONCE: Final = 16
 """Number of random bytes in the nonce of a request for work."""
 
@@ -343,7 +347,7 @@ class Agent:
     def _over(self) -> None:
         """Handle the end of the lease: end the run from another thread, then interrupt the main thread."""
         self._fault.set()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        _interrupt_main()
 
     def _settled(self) -> None:
         self._interruptible = False
@@ -368,9 +372,21 @@ class Agent:
         before = {
             number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
         }
+        report = sys.unraisablehook
+
+        def renew(unraisable: "sys.UnraisableHookArgs") -> None:
+            # Python drops an exception that a signal raises in a destructor or the callback of a weak reference.
+            if not isinstance(unraisable.exc_value, StopSignal):
+                report(unraisable)
+                return
+            self._interruptible = True
+            threading.Timer(_RENEWAL, _interrupt_main).start()  # raised in this hook, it would be dropped too
+
+        sys.unraisablehook = renew
         try:
             yield
         finally:
+            sys.unraisablehook = report
             for number, handler in before.items():
                 signal.signal(number, handler)
 
@@ -384,6 +400,10 @@ def facts_of(host: Host, engine: str | None) -> MachineFacts:
 def _is_able(facts: MachineFacts) -> bool:
     """Return whether the machine can run any job at all."""
     return facts.engine is not None or facts.processes
+
+
+def _interrupt_main() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
 
 def _token_refused(error: BenchlockError) -> TokenRefusedError:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -123,6 +124,29 @@ def test_sigterm_ends_the_measurement_and_gives_the_job_back(site: Site) -> None
     assert end.outcome == "cancelled"
     with host_lock(site.home / "host.lock") as descriptor:
         assert descriptor is not None
+
+
+def test_a_signal_that_arrives_where_exceptions_are_dropped_still_gives_the_job_back(site: Site) -> None:
+    """Python drops an exception of a destructor; the stop must not be lost with it."""
+    job = site.submit()
+    agent = site.agent()
+
+    class Dying:
+        def __del__(self) -> None:
+            terminate()
+            time.sleep(0)
+
+    class Dropping:
+        def run(self, *_: object, **__: object) -> None:
+            Dying()
+            time.sleep(60)
+            pytest.fail("the run was not interrupted")
+
+    agent.environment = replace(agent.environment, build=lambda *_: Dropping())  # type: ignore[arg-type]
+    before = sys.unraisablehook
+    agent.work()
+    assert sys.unraisablehook is before
+    assert site.job(job).state == "queued"
 
 
 def test_cancelling_ends_the_measurement(site: Site) -> None:

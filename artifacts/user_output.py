@@ -10,6 +10,8 @@ from threading import Lock
 from typing import Final, Protocol
 
 Advance = Callable[[int], None]
+_BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEP: Final = 1024
 
 
 class Progress(Protocol):
@@ -82,3 +84,12 @@ def _unit(code: int) -> str:
 def format_count(number: object, noun: str) -> str:
     """Return a number with its noun: ``1 sample``, ``2 samples``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_bytes(size: float) -> str:
+    """Format a size in binary units: 1536 is ``1.5 KiB``."""
+    for unit in _BYTES[:-1]:
+        if size < _STEP:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= _STEP
+    return f"{size:.1f} {_BYTES[-1]}"

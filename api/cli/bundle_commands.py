@@ -12,6 +12,7 @@ from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, read_
 from benchlock.api.schemas.artifact_schemas import PublishedVersion
 from benchlock.api.schemas.maintenance_schemas import ImportReport, SkippedArtifact
 from benchlock.artifacts.bundles.bundle_reader import open_bundle
+from benchlock.artifacts.user_output import format_bytes
 from benchlock.evaluator.records.run_types import Run, parse_run_id
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.lock.lockfile import Lock
@@ -67,7 +68,7 @@ def create(invocation: Invocation, target: str, out: Path, platform: str) -> Non
             }
         )
         return
-    output.echo(f"{out}  {output.byte_count(created.file.size)}  {created.file.digest}")
+    output.echo(f"{out}  {format_bytes(created.file.size)}  {created.file.digest}")
     output.print_fields(
         {
             "lock": lock.id,

@@ -21,13 +21,13 @@ from benchlock.api.cli.run_options import (
     read_lock,
     suggest_targets,
 )
-from benchlock.api.cli.run_tables import format_interval, format_mark, format_metric
 from benchlock.api.client.lock_runs import FEWEST_ROUNDS, LockRunner, compare_by_id
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import comparison_document
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.analysis.layer_comparison import compare_layers
 from benchlock.evaluator.analysis.table_formats import table_document
+from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval

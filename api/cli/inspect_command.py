@@ -9,6 +9,7 @@ from benchlock.api.cli.analysis_tables import print_tables
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.run_options import complete_run_id, read_lock, suggest_targets
 from benchlock.artifacts.atomic_files import create_file
+from benchlock.artifacts.user_output import format_bytes
 from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.analysis.inspection import analyze, parse_analyses
 from benchlock.evaluator.analysis.roofline import tabulate_roofs
@@ -118,4 +119,4 @@ def export_trace(invocation: Invocation, run: str, trace_format: str, path: Path
             {"run": recorded.id, "path": str(path), "format": trace_format, "bytes": size, "spans": spans}
         )
     else:
-        output.echo(f"{path}: {output.byte_count(size)}, {spans} spans of {recorded.id}")
+        output.echo(f"{path}: {format_bytes(size)}, {spans} spans of {recorded.id}")

@@ -25,7 +25,7 @@ from benchlock.api.local.schema_upgrades import (
 )
 from benchlock.api.schemas.registry_protocol import Json
 from benchlock.artifacts.errors import IntegrityError
-from benchlock.artifacts.user_output import format_count
+from benchlock.artifacts.user_output import format_bytes, format_count
 from benchlock.evaluator.runner.energy import describe_counters
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.migrations import HEAD
@@ -275,16 +275,12 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
         output.print_json(document if report.local is None else document | {"local": report.local})
         return
     verb = "would delete" if dry_run else "deleted"
-    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {output.byte_count(report.bytes)}")
+    output.echo(f"{verb} {format_count(report.blobs, 'blob')}, {format_bytes(report.bytes)}")
     if (unfinished := report.leftovers).files:
         removed = "would delete" if dry_run else "deleted"
-        output.echo(
-            f"{removed} {format_count(unfinished.files, 'unfinished file')}, {output.byte_count(unfinished.bytes)}"
-        )
+        output.echo(f"{removed} {format_count(unfinished.files, 'unfinished file')}, {format_bytes(unfinished.bytes)}")
     if (cache := report.local) is not None:
-        output.echo(
-            f"{verb} local copies of {format_count(cache['blobs'], 'blob')}, {output.byte_count(cache['bytes'])}"
-        )
+        output.echo(f"{verb} local copies of {format_count(cache['blobs'], 'blob')}, {format_bytes(cache['bytes'])}")
         if cache["kept"]:
             output.say(
                 f"warning: kept {len(cache['kept'])} blobs that the repository lost or damaged: see verify --remote"
@@ -337,7 +333,7 @@ def _print_machine(description: Json, document: dict[str, Any], host: Host) -> N
             "mmdebstrap": document["mmdebstrap"] or "missing: `image build` needs --base or --no-layers",
             "platform": host.facts.platform,
             "cpu": f"{host.cpu_model}, {len(host.cpus)} cores",
-            "memory": output.byte_count(host.memory),
+            "memory": format_bytes(host.memory),
             "accelerators": _accelerators(host.facts),
             **document["measurement"],
         }

@@ -18,8 +18,6 @@ from benchlock.api.error_codes import error_document
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import Advance, escape_json, escape_line
 
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_STEP = 1024
 _WIDTH = 150
 
 _GUTTER: Final = "  | "
@@ -287,15 +285,6 @@ def print_fields(fields: Mapping[str, object]) -> None:
     width = max((len(name) for name in pairs), default=0)
     for name, value in pairs.items():
         sys.stdout.write(f"{name.ljust(width)}  {value}\n")
-
-
-def byte_count(size: float) -> str:
-    """Format a size in binary units: 1536 is ``1.5 KiB``."""
-    for unit in _BYTES[:-1]:
-        if size < _STEP:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= _STEP
-    return f"{size:.1f} {_BYTES[-1]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,29 @@
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from benchlock.api.cli import output
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.user_output import escape_line, format_count
+from benchlock.artifacts.user_output import escape_line, format_bytes, format_count
 from benchlock.evaluator.evidence.class_details import read_classes
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.resource_texts import describe_resources
+from benchlock.evaluator.records.run_texts import (
+    describe_cause,
+    describe_extent,
+    describe_load_generation,
+    describe_question,
+    describe_subject,
+    describe_surroundings,
+    format_interval,
+    format_mark,
+    format_metric,
+    format_price,
+    list_footnotes,
+    list_remarks,
+    select_headline,
+)
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
@@ -22,9 +37,9 @@ from benchlock.evaluator.records.timing_validity import (
     list_early_stopping,
     validity_of,
 )
-from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
+from benchlock.evaluator.statistics.metric_types import Calls, Metric, format_duration, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, is_bracketed, is_quality
+from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS
 
 if TYPE_CHECKING:
     from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict
@@ -57,11 +72,8 @@ def _format_tolerance(port: Mapping[str, object]) -> str:
 
 
 _WIDTH = 100
-_HEADLINE = 3
-_FIRST = ("latency_p50", "throughput")
 _SHORT_ID = len("sha256:") + 8
 _LAST_LINES = 20
-_DURATIONS = ("min_duration", "target_latency")
 
 
 def print_outcome(run: Run, lock: Lock | None = None) -> None:
@@ -103,29 +115,10 @@ def _print_metrics_and_notes(run: Run, end: RunEnd, lock: Lock | None) -> None:
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
-        for note in _notes(end.metrics, is_server=lock is not None and lock.scenario["name"] == "server"):
+        for note in list_footnotes(end.metrics, is_server=lock is not None and lock.scenario["name"] == "server"):
             output.echo(note)
         if lock is not None and any(metric.name == COST for metric in end.metrics):
-            output.echo_wrapped(_format_price(lock.request.get("price")))
-
-
-def _format_price(price: object) -> str:
-    """Describe the price behind a cost."""
-    if not isinstance(price, Mapping):
-        return f"{COST}: of an unknown price"
-    rate = f"{price.get('amount')} {price.get('currency')} per {price.get('per')}"
-    return f"{COST}: at the price that the request states: {rate} ({price.get('source')}, {price.get('date')})"
-
-
-def _notes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
-    """Iterate over the footnotes of a table of metrics."""
-    names = {metric.name for metric in metrics}
-    if "peak_qps" in names:
-        yield "peak_qps: highest rate sustained and lowest rate not sustained; not a confidence interval"
-    if is_server and names & {"throughput", "pipeline_throughput"}:
-        yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
-    if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
-        yield "-: the run is too short, or its calls are too correlated; see docs/explanation/comparing.md"
+            output.echo_wrapped(format_price(lock.request.get("price")))
 
 
 def _print_observed(observed: ObservedTimes | None) -> None:
@@ -149,27 +142,13 @@ def print_evidence(run: Run) -> None:
             output.echo_wrapped(f"    {reason}")
 
 
-def describe_subject(lock: Lock) -> str:
-    """Describe a lock: ``digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1``."""
-    model, dataset, framework = lock.model, lock.dataset, lock.framework
-    on = f"{dataset.name} {dataset.version} ({dataset.split})"
-    return f"{model.name} {model.version} on {on}, {framework.name} {framework.version}"
-
-
 def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     """Print one row per metric."""
     rows = [
-        (metric.key, format_metric(metric), format_interval(metric), _extent(metric), str(metric.n))
+        (metric.key, format_metric(metric), format_interval(metric), describe_extent(metric), str(metric.n))
         for metric in metrics
     ]
     output.print_table((title, "value", "95 % interval", "over", "n"), rows)
-
-
-def _extent(metric: Metric) -> str:
-    """Return what the interval of a single run's metric covers."""
-    if is_bracketed(metric.name):
-        return "peak search"
-    return "sampling" if is_quality(metric.name) else "within this run"
 
 
 def print_calls(calls: Calls, flag: str | None) -> None:
@@ -184,15 +163,7 @@ def print_calls(calls: Calls, flag: str | None) -> None:
     if calls.undelayed:
         print_metrics("without the host's delay", calls.undelayed)
     if flag:
-        output.echo_wrapped(f"flagged: {flag}: {_cause(calls)}, so timings are unreliable")
-
-
-def _cause(calls: Calls) -> str:
-    """Return what disturbed the calls of a flagged run."""
-    if not calls.flagged:
-        return "the host issued queries late"
-    others = "other processes used its CPUs"
-    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or the calls waited for something else"
+        output.echo_wrapped(f"flagged: {flag}: {describe_cause(calls)}, so timings are unreliable")
 
 
 def print_repetition(repetition: "Repetition", lock: Lock) -> None:
@@ -223,23 +194,6 @@ def print_repetition(repetition: "Repetition", lock: Lock) -> None:
             output.echo_wrapped(f"LoadGen result of {run.id}: {validity.words}")
 
 
-def format_metric(metric: Metric) -> str:
-    """Format the value of a metric with its unit and mark."""
-    return format_value(metric.value, metric.unit) + format_mark(is_reported=metric.self_reported)
-
-
-def format_mark(*, is_reported: bool) -> str:
-    """Return the mark of a self-reported metric, empty for others."""
-    return " (self-reported)" if is_reported else ""
-
-
-def format_interval(metric: Metric) -> str:
-    """Format the interval of a metric; a single value has none."""
-    if metric.n == 1 and metric.ci.low is not None and metric.ci.low == metric.ci.high:
-        return "-"
-    return f"[{format_value(metric.ci.low, metric.unit)}, {format_value(metric.ci.high, metric.unit)}]"
-
-
 def print_wall(account: Mapping[str, float]) -> None:
     """Print how long the command took, and with --verbose each part of it."""
     output.echo()
@@ -255,8 +209,8 @@ def print_run(run: Run, lock: Lock, log: str | None) -> None:
         output.echo()
         output.echo(f"last lines of its log (complete log: benchlock get {run.id})")
         output.echo_quoted(log.splitlines()[-_LAST_LINES:])
-    _fields("request", _question(lock))
-    _fields("environment", _surroundings(run))
+    _fields("request", describe_question(lock))
+    _fields("environment", describe_surroundings(run))
     if end is None:
         return
     if run.evidence is not None and run.evidence.state == "verified":
@@ -264,13 +218,13 @@ def print_run(run: Run, lock: Lock, log: str | None) -> None:
         _section("metrics were recomputed from the blobs below; reported, not recomputed:", _wrap_text(reported))
     title = "durations; phases timed by the harness are self-reported" if end.times_self_reported else "durations"
     _fields(title, {name.replace("_", " "): format_duration(spent) for name, spent in end.timings.items()})
-    _fields("load generation", _measured_by(run, end))
+    _fields("load generation", describe_load_generation(run, end))
     _fields("resources; those of the timed calls are reported by the harness", describe_resources(end.details))
     _print_classes(end)
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
-    blobs = {role: f"{output.byte_count(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
+    blobs = {role: f"{format_bytes(blob.size)}  {blob.digest}" for role, blob in end.blobs.items()}
     _fields(f"blobs (to write them to files: benchlock get {run.id})", blobs)
     packages = ", ".join(f"{name} {version}" for name, version in sorted(end.packages.items()))
     _section("packages", _wrap_text(" ".join(escape_line(packages).split())))
@@ -278,55 +232,6 @@ def print_run(run: Run, lock: Lock, log: str | None) -> None:
 
 def _wrap_text(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, break_on_hyphens=False)
-
-
-def _question(lock: Lock) -> dict[str, str]:
-    limits = lock.limits
-    settings = {
-        name: format_duration(value) if name in _DURATIONS else value
-        for name, value in lock.scenario.items()
-        if name not in ("name", "seeds")
-    }
-    fields = {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in lock.artifacts().items()}
-    fields["dataset"] += f", split {lock.dataset.split}"
-    return fields | {
-        "scenario": _format_settings(str(lock.scenario["name"]), settings),
-        "limits": f"{format_duration(limits.seconds)}, {output.byte_count(limits.bytes)}, "
-        f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
-        "lock": lock.id,
-    }
-
-
-def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
-    return ", ".join((name, *(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())))
-
-
-def _surroundings(run: Run) -> dict[str, str]:
-    start, host, flags = run.start, run.start.host, run.start.host.get("cpu_flags")
-    fields = {
-        "started": f"{start.started_at:%Y-%m-%d %H:%M:%S} UTC, attempt {start.attempt} of this lock",
-        "ended": "" if run.end is None else f"{run.end.ended_at:%Y-%m-%d %H:%M:%S} UTC",
-        "imported": ""
-        if run.imported_at is None
-        else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC, from another registry",
-        "isolation": f"{start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
-        "image": start.image_id or "",
-        "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
-        "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
-        "memory": _memory(host.get("memory")),
-    }
-    fields |= {
-        fact: str(host[fact]) for fact in ("kernel", "governor", "engine", "accelerator", "driver") if host.get(fact)
-    }
-    if run.end is not None:
-        cpus, missing = run.end.details.get("cpus"), run.end.details.get("not_enforced")
-        fields |= {"pinned to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
-        fields |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
-    return {name: text for name, text in fields.items() if text}
-
-
-def _memory(size: object) -> str:
-    return output.byte_count(size) if isinstance(size, int) else ""
 
 
 _SHOWN_CLASSES = 20
@@ -353,24 +258,6 @@ def _print_classes(end: RunEnd) -> None:
         output.echo()
         cells = [(str(label), "-" if other is None else str(other), str(n)) for label, other, n in confused]
         output.print_table(("label", "predicted as", "samples"), cells[:_SHOWN_CLASSES])
-
-
-def _measured_by(run: Run, end: RunEnd) -> dict[str, str]:
-    """Describe the load generator and the thread counts, as far as the record has them in today's form."""
-    loadgen, fields = end.details.get("loadgen"), dict[str, str]()
-    validity = validity_of(run)
-    if isinstance(loadgen, dict):
-        verdict = ", no readable result" if validity is None else f", {validity.mark}"
-        fields["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
-        fields["sequence"] = str(loadgen.get("sequence_sha256", ""))
-    threads = end.details.get("threads")
-    if isinstance(threads, dict):
-        counts = threads.get("predictor")
-        thread_counts = counts if isinstance(counts, dict) else {}
-        fields["threads"] = ", ".join(
-            (f"{threads.get('requested')} requested", *(f"{key} {thread_counts[key]}" for key in thread_counts))
-        )
-    return {name: text for name, text in fields.items() if text}
 
 
 def _fields(title: str, fields: Mapping[str, str]) -> None:
@@ -403,51 +290,10 @@ def print_runs(runs: Sequence[Run | DamagedRun], locks: Mapping[Digest, Lock | N
             "-" if lock is None else f"{lock.dataset.name} {lock.dataset.version}",
             run.start.lock[:_SHORT_ID],
             "running" if run.end is None else run.end.outcome,
-            ", ".join(_headline(run)),
-            "; ".join(_remarks(run)),
+            ", ".join(select_headline(run)),
+            "; ".join(list_remarks(run)),
         ))  # fmt: skip
     output.print_table(("run", "started (UTC)", "model", "dataset", "lock", "outcome", "metrics", "remarks"), rows)
-
-
-def _short_flag(calls: Calls) -> str:
-    """Return in few words why a run is flagged."""
-    if not calls.flagged:
-        return "queries issued late"
-    if calls.share > DISTURBED_AT_MOST or calls.without_cpu is None:
-        return f"{calls.share:.0%} of calls pre-empted"
-    return f"off-CPU for {calls.without_cpu:.0%} of call time"
-
-
-def _headline(run: Run) -> list[str]:
-    """Return the first metrics of a run: quality, then the median latency and throughput, then others."""
-    metrics = () if run.end is None else run.end.metrics
-    if run.evidence is not None and run.evidence.state != "verified":
-        return ["withheld"]
-
-    def place(metric: Metric) -> tuple[int, str]:
-        rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
-        return rank, metric.name
-
-    return [f"{metric.key} {format_metric(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
-
-
-def _remarks(run: Run) -> Iterator[str]:
-    if run.end is not None and run.end.failure_class:
-        yield run.end.failure_class
-    if run.evidence is not None and run.evidence.state != "verified":
-        yield textwrap.shorten(f"{run.evidence.words}: {'; '.join(run.evidence.reasons)}", _WIDTH)
-    validity = validity_of(run)
-    if validity is not None and not validity.valid:
-        yield validity.mark
-    if clocks_disagree(run):
-        yield "times unusable: clocks disagree"
-    calls = calls_of(run)
-    if run.end is not None and calls is not None and flag_of(run):
-        yield f"flagged: {_short_flag(calls)}{format_mark(is_reported=run.end.times_self_reported)}"
-    if run.start.isolation == "process":
-        yield "process"
-    if run.imported_at is not None:
-        yield "imported"
 
 
 def print_claims(claim_verdicts: "Sequence[ClaimVerdict]") -> None:

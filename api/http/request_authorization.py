@@ -15,6 +15,7 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers
 from litestar.routes import HTTPRoute
 
+from benchlock.api.http.page_sessions import find_authorization
 from benchlock.api.http.request_limits import (
     ANY_SCHEMA,
     BODY,
@@ -130,7 +131,7 @@ async def authenticate(
     """
     if isinstance(authority, OpenAuthority):
         return authority.accept(connection.headers)
-    credentials = (connection.headers.get("authorization"), REQUEST_ID.get())
+    credentials = (find_authorization(connection), REQUEST_ID.get())
     actor = authority.known(*credentials)
     if actor is not None:
         return actor

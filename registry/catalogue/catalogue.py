@@ -14,6 +14,7 @@ from sqlalchemy import Engine, func, select
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.json_codec import decode_untyped
 from benchlock.artifacts.size_limits import REASON, check_text
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import record_action
@@ -27,6 +28,8 @@ from benchlock.registry.catalogue.version_lists import (
     VersionFilter,
     entry_of_listed,
     find_newest,
+    find_newest_versions,
+    read_names,
     read_version_page,
     search_versions,
 )
@@ -58,6 +61,7 @@ from benchlock.registry.database.registry_schema import files, lock_blobs, locks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
 from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_content import manifest_digest, parse_published, reference_of
+from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
 
 Clock = Callable[[], datetime]
@@ -182,6 +186,17 @@ class Catalogue:
         with read_transaction(self._engine) as connection:
             return read_version_page(connection, listing, limit)
 
+    def names(self, listing: VersionFilter, limit: int) -> tuple[tuple[Kind, Name], ...]:
+        """Return at most ``limit`` kinds and names of ``listing``, in their order; its content does not count."""
+        with read_transaction(self._engine) as connection:
+            return read_names(connection, listing, limit)
+
+    def newest_versions(self, kind: Kind, name: Name, below: Version | None, limit: int) -> tuple[Entry, ...]:
+        """Return at most ``limit`` versions of a name, newest first; only those below a version if it is given."""
+        with read_transaction(self._engine) as connection:
+            found = find_newest_versions(connection, kind, name, below, limit)
+            return tuple(entry(connection, reference) for reference in found)
+
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
         """Return the newest version that ``constraint`` admits.
 
@@ -193,6 +208,11 @@ class Catalogue:
         """
         with read_transaction(self._engine) as connection:
             return entry(connection, find_newest(connection, kind, name, constraint))
+
+    def manifest_document(self, reference: Reference) -> Mapping[str, object]:
+        """Return the manifest as published, as plain values. Raise as ``get``."""
+        document: Mapping[str, object] = decode_untyped(self.content(reference)[0])
+        return document
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:
         """Return the text of a manifest as published, and the sources of its files, as ``read``."""

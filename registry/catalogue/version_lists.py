@@ -18,7 +18,7 @@ from benchlock.registry.database.engine import damage_error
 from benchlock.registry.database.registry_schema import VERSION, manifests, versions, yanks
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key, parse_version
-from benchlock.registry.versions.version_ranges import Constraint, Range
+from benchlock.registry.versions.version_ranges import Constraint, Interval, Range
 
 _FIXED: Final = ("kind", "name")
 EXAMINED: Final = 2000
@@ -196,6 +196,29 @@ def _build_query(table: Table, columns: Iterable[Column[Any]], shape: frozenset[
 
 def _key(table: Table) -> list[Column[Any]]:
     return [table.c[column] for column in VERSION]
+
+
+def read_names(connection: Connection, listing: VersionFilter, limit: int) -> tuple[tuple[Kind, Name], ...]:
+    """Read at most ``limit`` kinds and names of a listing, in their order; its content does not count."""
+    key = (versions.c.kind, versions.c.name)
+    query = select(*key).distinct().order_by(*key).limit(limit)
+    for column in _FIXED:
+        if (value := getattr(listing, column)) is not None:
+            query = query.where(versions.c[column] == value)
+    if listing.namespace is not None:  # 0 follows / in the order of characters
+        query = query.where(versions.c.name >= f"{listing.namespace}/", versions.c.name < f"{listing.namespace}0")
+    if listing.after is not None:
+        query = query.where(tuple_(*key) > tuple_(*listing.after[:2]))
+    return tuple((kind, name) for kind, name in connection.execute(query))
+
+
+def find_newest_versions(
+    connection: Connection, kind: Kind, name: Name, below: Version | None, limit: int
+) -> tuple[Reference, ...]:
+    """Find at most ``limit`` versions of a name, newest first; only those below a version if it is given."""
+    interval = EVERY if below is None else Interval(EVERY.low, below)
+    found = CatalogueSnapshot(connection, None).newest(Population(kind, name, interval), limit)
+    return tuple(Reference(kind, name, version) for version in found)
 
 
 def find_newest(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:

@@ -17,6 +17,7 @@ from litestar.types import ControllerRouterHandler
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.middleware import RequestMiddleware
 from benchlock.api.http.openapi import operation_id
+from benchlock.api.http.page_responses import ON_PAGE_ERRORS
 from benchlock.api.http.request_authorization import (
     Authority,
     OpenAuthority,
@@ -25,7 +26,6 @@ from benchlock.api.http.request_authorization import (
 )
 from benchlock.api.http.request_limits import SchemaWatch
 from benchlock.api.http.request_parsing import MAX_BODY, JsonRequest
-from benchlock.api.http.responses import ON_ERRORS
 from benchlock.api.http.routes.access_routes import AccessController
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.blob_routes import BlobController
@@ -34,6 +34,7 @@ from benchlock.api.http.routes.health_routes import HealthController, Readiness
 from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
+from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -194,7 +195,10 @@ def create_app(
     check_request = make_request_check(authority, settings, service.prompt, schema, service.reserve)
 
     app = Litestar(
-        route_handlers=[complete_methods(Router(PREFIX, route_handlers=CONTROLLERS))],
+        route_handlers=[
+            complete_methods(Router(PREFIX, route_handlers=CONTROLLERS)),
+            complete_methods(Router("/", route_handlers=PAGE_CONTROLLERS)),
+        ],
         dependencies={
             "service": _provide(service),
             "readiness": _provide(readiness),
@@ -203,7 +207,7 @@ def create_app(
         },
         before_request=check_request,
         request_class=JsonRequest,
-        exception_handlers=ON_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
+        exception_handlers=ON_PAGE_ERRORS,  # type: ignore[arg-type] # each takes the errors of its key
         request_max_body_size=MAX_BODY,
         openapi_config=_openapi_config(),
         lifespan=[reap_abandoned_runs(service), log_refusal_counts(service, refusals)],

@@ -1,0 +1,103 @@
+"""Answers that are pages: HTML, CSV of their tables, and errors for readers."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from litestar import Request, Response
+from litestar.datastructures import Cookie
+
+from benchlock.api.http.page_sessions import find_token, make_cookie, make_form_token
+from benchlock.api.http.request_authorization import OpenAuthority
+from benchlock.api.http.responses import ON_ERRORS, BytesResponse
+from benchlock.api.http.service_state import Service
+from benchlock.api.schemas.problem_details import Problem
+from benchlock.api.web.page import Page, Viewer
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.analysis.table_formats import format_csv
+from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
+
+HTML: Final = "text/html; charset=utf-8"
+_UNAUTHORIZED: Final = 401
+_TITLES: Final = {401: "Sign in", 403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not now"}
+
+AnyRequest = Request[Any, Any, Any]
+Handler = Callable[[AnyRequest, Any], Response[bytes]]
+
+
+def view(request: AnyRequest, service: Service) -> Viewer:
+    """Return who sent a request, as pages show it."""
+    actor, is_open = get_actor(), isinstance(service.authority, OpenAuthority)
+    query = request.scope["query_string"].decode("ascii", "replace")
+    return Viewer(
+        name=None if actor.id.startswith(ANONYMOUS.id) else actor.id,
+        may=frozenset(need for need in NEEDS if actor.scopes.allow(need)),
+        form_token="" if is_open else make_form_token(request),
+        is_open=is_open,
+        path=request.scope["path"] + (f"?{query}" if query else ""),
+    )
+
+
+def respond_with_page(page: Page, request: AnyRequest, service: Service, status: int = 200) -> BytesResponse:
+    """Answer with a page, or with the table of it that the parameter ``csv`` names.
+
+    Raises:
+        UnknownNameError: The page has no table of that name.
+    """
+    from benchlock.api.web.rendering import PAGE_HEADERS, render_page  # noqa: PLC0415 - Jinja2, which the API does not need
+
+    name = request.query_params.get("csv")
+    if name is not None:
+        if name not in page.tables:
+            raise UnknownNameError(f"no table {name[:64]!r} on this page", next_step=", ".join(page.tables))
+        headers = {"content-disposition": f'attachment; filename="{name}.csv"', "cache-control": "no-store"}
+        return BytesResponse(format_csv(page.tables[name]).encode(), "text/csv; charset=utf-8", headers)
+    headers = dict(PAGE_HEADERS)
+    if page.refresh is not None:
+        headers["refresh"] = str(page.refresh)
+    return BytesResponse(render_page(page, view(request, service)), HTML, headers, status)
+
+
+def make_problem_page(problem: Problem) -> Page:
+    """Make the page of an error; where nobody is signed in, with the form to do so."""
+    title = _TITLES.get(problem.status, problem.title)
+    return Page("problem", title, {"problem": problem, "wants_token": problem.status == _UNAUTHORIZED})
+
+
+def _as_page(handler: Handler) -> Handler:
+    """Answer as the API does to programs, and with a page of the same words to readers of pages."""
+
+    def answer(request: AnyRequest, error: Any) -> Response[bytes]:  # noqa: ANN401 - Litestar's own signature
+        response = handler(request, error)
+        if request.scope["path"].startswith("/v1"):
+            return response
+        from benchlock.api.web.rendering import PAGE_HEADERS, render_page  # noqa: PLC0415 - as above
+
+        problem = msgspec.json.decode(response.content, type=Problem)
+        service = request.app.state.service
+        content = render_page(make_problem_page(problem), view(request, service))
+        response.headers.pop("www-authenticate", None)  # a browser would ask for a password of its own
+        is_stale = problem.status == _UNAUTHORIZED and find_token(request) is not None
+        return Response(
+            content,
+            status_code=response.status_code,
+            media_type=HTML,
+            headers={**PAGE_HEADERS, **response.headers, "cache-control": "no-store"},
+            cookies=[make_cookie(request, "")] if is_stale else [],
+        )
+
+    return answer
+
+
+ON_PAGE_ERRORS: Final = {kind: _as_page(handler) for kind, handler in ON_ERRORS.items()}  # type: ignore[arg-type] # each takes the errors of its key
+
+
+def redirect(path: str, cookies: tuple[Cookie, ...] = ()) -> Response[bytes]:
+    """Answer a form with the page that shows its result."""
+    return Response(
+        b"",
+        status_code=303,
+        media_type=HTML,
+        headers={"location": path, "cache-control": "no-store"},
+        cookies=list(cookies),
+    )

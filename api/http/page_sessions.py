@@ -1,0 +1,84 @@
+"""Sessions of browsers: a token in a cookie that scripts cannot read, and forms that only our own pages can send.
+
+The cookie holds the token itself, so that revoking the token ends the session in every process of the service.
+"""
+
+import hashlib
+import hmac
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.datastructures import Cookie
+
+from benchlock.artifacts.net.urls import is_loopback
+from benchlock.registry.auth.permissions import ForbiddenError
+
+PAGE: Final = {"page": True}
+"""The option of routes that are pages: a session authenticates them."""
+COOKIE: Final = "benchlock_session"
+FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
+_READING: Final = frozenset(("GET", "HEAD"))
+_LONGEST: Final = 200
+
+Connection = ASGIConnection[Any, Any, Any, Any]
+
+
+def find_authorization(connection: Connection) -> str | None:
+    """Return the Authorization header; without one that of the session, for pages and for everything that only reads.
+
+    Other hosts' pages cannot use a session: the cookie is not sent with their requests (SameSite), and what changes
+    anything is a form of a page, which ``check_form`` checks.
+    """
+    header: str | None = connection.headers.get("authorization")
+    if header is not None or not (connection.route_handler.opt.get("page") or connection.scope["method"] in _READING):
+        return header
+    token = find_token(connection)
+    return None if token is None else f"Bearer {token}"
+
+
+def find_token(connection: Connection) -> str | None:
+    """Return the token of the session; None without one, or if it is too long to be one."""
+    token = connection.cookies.get(COOKIE)
+    return token if token and len(token) <= _LONGEST else None
+
+
+def make_cookie(connection: Connection, token: str) -> Cookie:
+    """Make the cookie of a session; an empty token ends it. Without TLS, browsers keep it on the loopback alone."""
+    is_local = is_loopback(urlsplit(f"//{connection.headers.get('host', '')}").hostname or "")
+    return Cookie(
+        COOKIE, token, path="/", httponly=True, samesite="strict", secure=not is_local, max_age=None if token else 0
+    )
+
+
+def make_form_token(connection: Connection) -> str:
+    """Return the text that forms of this session must send back; empty without a session."""
+    token = find_token(connection)
+    return "" if token is None else hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
+
+
+def check_form(connection: Connection, fields: dict[str, str]) -> None:
+    """Require that a form comes from a page of this service.
+
+    Raises:
+        ForbiddenError: A page of another host sent it, or a page of another session.
+    """
+    headers = connection.headers
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    is_ours = site in (None, "same-origin", "none")
+    if origin is not None:
+        is_ours = is_ours and urlsplit(origin).netloc == headers.get("host")
+    if site is None and origin is None:
+        is_ours = False  # every browser sends one of them
+    if not is_ours or not hmac.compare_digest(
+        fields.get(FORM_TOKEN, "").encode(), make_form_token(connection).encode()
+    ):
+        raise ForbiddenError(
+            "this form was not sent by a page of this session", next_step="load the page again, then send the form"
+        )
+
+
+def local_path(text: str) -> str:
+    """Return ``text`` if it is a path of this service, else the path of the front page."""
+    is_path = text.startswith("/") and not text.startswith("//") and text.isprintable() and "\\" not in text
+    return text if is_path and len(text) <= 2000 else "/"  # noqa: PLR2004 - longer than any address of ours

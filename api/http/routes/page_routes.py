@@ -1,0 +1,168 @@
+"""Routes of the pages that only read, and of signing in and out."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Final, TypeVar, cast, get_args
+
+from litestar import Controller, Request, Response, get, post
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, Parameter
+
+from benchlock.api.http.page_responses import redirect, respond_with_page
+from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
+from benchlock.api.http.request_authorization import READ
+from benchlock.api.http.request_limits import COMPARE, LIST
+from benchlock.api.http.request_parsing import Injected
+from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
+from benchlock.api.http.routes.artifact_routes import parse_version_filter
+from benchlock.api.http.routes.run_routes import parse_run_filter
+from benchlock.api.http.service_state import Service
+from benchlock.api.web.artifact_pages import make_artifact
+from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
+from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.artifacts.size_limits import TARGET
+from benchlock.evaluator.records.run_types import Outcome, RunFilter, parse_run_id
+from benchlock.registry.artifact_names import KINDS, Kind
+from benchlock.registry.catalogue.version_lists import VersionFilter
+from benchlock.registry.manifests.manifest_types import Task
+from benchlock.registry.versions.semantic_version import LONGEST
+
+AnyRequest = Request[Any, Any, Any]
+Query = TypeVar("Query")
+Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+PUBLIC_PAGE = {"needs": "public"} | PAGE
+READ_PAGE = READ | PAGE
+LONGEST_PARAMETER: Final = 1024
+_LONGEST_FORM: Final = 1 << 16
+
+
+def read_query(request: AnyRequest, type_: type[Query]) -> Query:
+    """Return the state of a page from the parameters of its address; parameters that it does not have are ignored.
+
+    Raises:
+        InvalidInputError: A parameter is too long.
+    """
+    given = {field.name: request.query_params.get(field.name, "").strip() for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
+    for name, text in given.items():
+        if len(text) > LONGEST_PARAMETER:
+            raise InvalidInputError(f"the parameter {name} has more than {LONGEST_PARAMETER} characters", where=name)
+    return type_(**given)
+
+
+def _choose(name: str, text: str, values: Sequence[str]) -> str | None:
+    """Return one of ``values``, None for an empty text.
+
+    Raises:
+        InvalidInputError: It is none of them.
+    """
+    if text and text not in values:
+        raise InvalidInputError(f"unknown {name} {text[:64]!r}", where=name, next_step=f"use {', '.join(values)}")
+    return text or None
+
+
+def _parse_listing(query: CatalogueQuery) -> VersionFilter:
+    kind, task = _choose("kind", query.kind, KINDS), _choose("task", query.task, get_args(Task))
+    return parse_version_filter(
+        kind=cast("Kind | None", kind),
+        task=cast("Task | None", task),
+        framework=query.framework or None,
+        search=query.search or None,
+        tag=query.tag or None,
+    )
+
+
+def _parse_chosen(query: RunQuery) -> RunFilter:
+    outcome = _choose("outcome", query.outcome, get_args(Outcome))
+    return parse_run_filter(
+        lock=query.lock or None,
+        outcome=cast("Outcome | None", outcome),
+        model=query.model or None,
+        dataset=query.dataset or None,
+        since=query.since or None,
+    )
+
+
+class AssetController(Controller):
+    """The style sheet and the script, whose names change with their content."""
+
+    include_in_schema = False
+
+    @get("/assets/{name:str}", opt=PUBLIC_PAGE)
+    async def read_asset(self, name: str) -> BytesResponse:
+        """Answer with an asset."""
+        from benchlock.api.web.rendering import load_assets  # noqa: PLC0415 - Jinja2, which the API does not need
+
+        found = load_assets().get(name)
+        if found is None:
+            raise UnknownNameError("there is no such asset")
+        return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
+
+
+class PageController(Controller):
+    """Pages that read."""
+
+    include_in_schema = False
+
+    @get("/", opt=READ_PAGE)
+    async def show_home(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with the front page."""
+        return respond_with_page(await service.lists.do(make_home, service.registry), request, service)
+
+    @get("/artifacts", opt=READ_PAGE | LIST)
+    async def list_artifacts(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with a page of the catalogue."""
+        query = read_query(request, CatalogueQuery)
+        page = await service.lists.do(make_catalogue, service.registry, query, _parse_listing(query))
+        return respond_with_page(page, request, service)
+
+    @get([f"/{kind}/{{name:path}}" for kind in KINDS], opt=READ_PAGE)
+    async def show_artifact(
+        self,
+        service: Injected[Service],
+        request: AnyRequest,
+        name: Annotated[str, Parameter(max_length=TARGET)],
+        below: Annotated[str, Parameter(max_length=LONGEST)] = "",
+    ) -> BytesResponse:
+        """Answer with the page of an artifact."""
+        kind = request.scope["path"].split("/")[1]
+        page = await service.compare.do(make_artifact, service.registry, f"{kind}{name}", below)
+        return respond_with_page(page, request, service)
+
+    @get("/runs", opt=READ_PAGE | LIST)
+    async def list_runs(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with a page of the list of runs."""
+        query = read_query(request, RunQuery)
+        page = await service.lists.do(make_runs, service.registry, query, _parse_chosen(query))
+        return respond_with_page(page, request, service)
+
+    @get("/runs/{run_id:str}", opt=READ_PAGE | COMPARE)
+    async def show_run(
+        self, service: Injected[Service], request: AnyRequest, run_id: Annotated[str, Parameter(max_length=30)]
+    ) -> BytesResponse:
+        """Answer with the page of a run."""
+        page = await service.compare.do(make_run, service.registry, parse_run_id(f"run/{run_id}"))
+        return respond_with_page(page, request, service)
+
+
+class SessionController(Controller):
+    """Signing in and out."""
+
+    include_in_schema = False
+    request_max_body_size = _LONGEST_FORM
+
+    @post("/sign-in", opt=PUBLIC_PAGE, status_code=303)
+    async def sign_in(self, request: AnyRequest, data: Form) -> Response[bytes]:
+        """Keep a token in a cookie; the page that comes next says whether it is valid."""
+        check_form(request, data)
+        cookie = make_cookie(request, data.get("token", "").strip())
+        return redirect(local_path(data.get("next", "/")), (cookie,))
+
+    @post("/sign-out", opt=PUBLIC_PAGE, status_code=303)
+    async def sign_out(self, request: AnyRequest, data: Form) -> Response[bytes]:
+        """Forget the token."""
+        check_form(request, data)
+        return redirect("/", (make_cookie(request, ""),))
+
+
+PAGE_CONTROLLERS = (AssetController, PageController, SessionController)

@@ -1,0 +1,185 @@
+"""The page of an artifact: its manifest for readers, its card, its claims beside measured values, its versions."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from markupsafe import Markup
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.cards import render_card
+from benchlock.api.web.catalogue_pages import find_description, list_version_remarks
+from benchlock.api.web.links import artifact_path, with_query
+from benchlock.api.web.page import Page
+from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.records.run_texts import format_interval, format_metric
+from benchlock.evaluator.records.run_types import Run, RunFilter, VersionSelector
+from benchlock.evaluator.statistics.metric_types import format_value
+from benchlock.registry.artifact_names import Reference, parse_target
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.catalogue_protocol import Entry
+from benchlock.registry.manifests.manifest_types import Model
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS
+from benchlock.registry.manifests.model_card import read_card
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
+
+VERSIONS: Final = 50
+_RUNS: Final = 10
+_PARTS: Final = ("steps", "name", "type", "dtype", "shape")
+_FACTS: Final = ("task", "license", "format", "family", "predictor", "samples")
+_FILES: Final = (
+    Column("path", None, "The path inside the artifact."),
+    Column("role", None, "What the file is for."),
+    Column("size", "B", "Bytes."),
+    Column("sha256", None, "The digest of its bytes."),
+)
+_VERSIONS: Final = (
+    Column("artifact", None, "The version."),
+    Column("published", None, "When, UTC."),
+    Column("manifest", None, "The digest of the manifest."),
+    Column("remarks", None, "Whether it is yanked, with the reason, or a pre-release."),
+)
+_CLAIMS: Final = (
+    Column("metric", None, "The metric."),
+    Column("dataset", None, "The dataset and the split."),
+    Column("stated", None, "What the author states."),
+    Column("measured", None, "What the run measured, with its 95 % interval."),
+    Column("verdict", None, "Whether the claim holds."),
+    Column("run", None, "The run that decides."),
+)
+
+
+def find_artifact(catalogue: Catalogue, target: str) -> Entry:
+    """Return the version of KIND/NAME@VERSION, or the newest that is admitted, as ``show`` does."""
+    kind, name, version = parse_target(target)
+    if version is None:
+        return catalogue.newest(kind, name, None)
+    try:
+        return catalogue.get(Reference(kind, name, parse_version(version)))
+    except InvalidInputError:  # a constraint
+        return catalogue.newest(kind, name, Constraint.parse(version))
+
+
+def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
+    """Make the page of an artifact.
+
+    Args:
+        registry: The registry.
+        target: KIND/NAME, and after ``@`` a version or a constraint.
+        below: The list of versions starts below this one; empty for the newest.
+    """
+    catalogue = registry.catalogue
+    entry = find_artifact(catalogue, target)
+    reference, document = entry.reference, catalogue.manifest_document(entry.reference)
+    kind, name = reference.kind, reference.name
+    newest = catalogue.newest(kind, name, None)
+    others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1)
+    path = artifact_path(kind, name, str(reference.version))
+    tables = {"files": _tabulate_files(document), "versions": _tabulate_versions(others[:VERSIONS])}
+    context: dict[str, Any] = {
+        "entry": entry,
+        "kind": kind,
+        "version": str(reference.version),
+        "target": str(reference),
+        "newest": "" if newest.yanked is not None else str(newest.reference.version),
+        "newest_path": artifact_path(kind, name, str(newest.reference.version)),
+        "description": find_description(document),
+        "tags": document.get("tags", ()),
+        "facts": tuple(_list_facts(document)),
+        "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
+        "inputs": tuple(_list_ports(document.get("inputs", ()))),
+        "outputs": tuple(_list_ports(document.get("outputs", ()))),
+        "manifest": msgspec.json.format(msgspec.json.encode(document), indent=2).decode(),
+        "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
+        "next": with_query(path, below=str(others[VERSIONS - 1].reference.version)) if others[VERSIONS:] else None,
+        **_read_card(registry, entry),
+    }
+    if kind in ("model", "dataset"):
+        selector = VersionSelector.parse(f"{name}@{reference.version}")
+        chosen = RunFilter(model=selector) if kind == "model" else RunFilter(dataset=selector)
+        runs = registry.records.list_entries(chosen=chosen, limit=_RUNS)
+        tables["runs"] = Table("runs", "Newest runs", RUN_COLUMNS, list_run_rows(registry, runs))
+        if kind == "model":
+            recorded = [run for run in runs if isinstance(run, Run)]
+            tables["claims"] = Table("claims", "Claims", _CLAIMS, tuple(_judge_claims(registry, entry, recorded)))
+    title = f"{name} {reference.version}"
+    trail = (("/artifacts", "Artifacts"), (with_query("/artifacts", kind=kind), kind))
+    return Page("artifact", title, context, tables, f"/v1/artifacts{path}", trail)
+
+
+def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the facts of a manifest that its readers look for first."""
+    yield from ((name, str(document[name])) for name in _FACTS if name in document)
+    if isinstance(framework := document.get("framework"), Mapping):
+        yield "framework", f"{framework.get('name')} {framework.get('version')}"
+    if isinstance(provides := document.get("provides"), Mapping):
+        yield "provides", f"{provides.get('framework')} {provides.get('version')}"
+    for name, split in (document.get("splits") or {}).items():
+        yield f"split {name}", f"{split.get('samples'):,} samples"
+    for name, value in (document.get("attributes") or {}).items():
+        yield str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _list_ports(ports: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - plain values of a manifest
+    """Yield inputs or outputs with their steps in words, the steps in their order."""
+    for port in ports:
+        shape = " x ".join("batch" if size is None else str(size) for size in port.get("shape", ()))
+        steps = [msgspec.json.encode(step).decode().strip("{}").replace('"', "") for step in port.get("steps", ())]
+        yield {**{name: port.get(name, "") for name in _PARTS}, "shape": shape, "steps": steps}
+
+
+def _read_card(registry: LocalRegistry, entry: Entry) -> dict[str, str | Markup]:
+    """Return the card, or why it cannot be read."""
+    try:
+        card = read_card(registry.catalogue.manifest(entry.reference), registry.store)
+    except BenchlockError as error:
+        return {"card": "", "card_problem": error.what}
+    return {"card": "" if card is None else render_card(card.text), "card_problem": ""}
+
+
+def _tabulate_files(document: Mapping[str, Any]) -> Table:
+    rows = tuple(
+        (file.get("path"), file.get("role"), file.get("size"), file.get("sha256")) for file in document.get("files", ())
+    )
+    return Table("files", "Files", _FILES, rows)
+
+
+def _tabulate_versions(entries: tuple[Entry, ...]) -> Table:
+    rows = tuple(
+        (
+            str(entry.reference),
+            f"{entry.published_at:%Y-%m-%d %H:%M}",
+            entry.digest,
+            "; ".join(list_version_remarks(entry)),
+        )
+        for entry in entries
+    )
+    return Table("versions", "Versions, newest first", _VERSIONS, rows)
+
+
+def _judge_claims(registry: LocalRegistry, entry: Entry, runs: list[Run]) -> Iterator[tuple[Cell, ...]]:
+    """Yield a row for each claim of a model: the verdict by the newest of its runs that can decide it."""
+    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415 - imports numpy
+
+    manifest = registry.catalogue.manifest(entry.reference)
+    assert isinstance(manifest, Model)
+    judged = []
+    for run in runs:
+        lock = find_lock(registry, run.start.lock)
+        if lock is not None and run.end is not None and run.evidence is not None and run.evidence.state == "verified":
+            judged += [(run, verdict) for verdict in claims_of(lock, run, registry.store)]
+    for claim in manifest.claims or ():
+        unit = DEFINITIONS[claim.metric].unit if claim.metric in DEFINITIONS else ""
+        stated = f"{format_value(claim.value, unit)} ± {format_value(claim.tolerance, unit)}"
+        dataset = f"{claim.dataset.name} {claim.dataset.version} ({claim.dataset.split})"
+        mine = [(run, verdict) for run, verdict in judged if verdict.claim == claim and verdict.measured is not None]
+        if not mine:
+            yield claim.metric, dataset, stated, None, "never measured here", None
+            continue
+        run, verdict = next((pair for pair in mine if pair[1].answer != "can't be said yet"), mine[0])
+        assert verdict.measured is not None
+        measured = f"{format_metric(verdict.measured)} {format_interval(verdict.measured)}"
+        yield claim.metric, dataset, stated, measured, verdict.answer, run.id

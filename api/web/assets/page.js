@@ -1,0 +1,116 @@
+// Keys, copy buttons and pages that renew themselves. Everything works without it.
+// @ts-check
+const policy = window.trustedTypes?.createPolicy("benchlock", { createHTML: (/** @type {string} */ text) => text });
+
+/** @param {EventTarget | null} target */
+function isTyping(target) {
+  return target instanceof HTMLElement && target.closest("input, textarea, select, dialog") !== null;
+}
+
+/** @param {number} step */
+function moveRow(step) {
+  const rows = [...document.querySelectorAll("main tbody tr")];
+  const current = rows.findIndex((row) => row.hasAttribute("aria-current"));
+  const next = rows[Math.min(Math.max(current + step, 0), rows.length - 1)];
+  rows[current]?.removeAttribute("aria-current");
+  next?.setAttribute("aria-current", "true");
+  next?.scrollIntoView({ block: "nearest" });
+  next?.querySelector("a")?.focus({ preventScroll: true });
+}
+
+const KEYS = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row"], ["?", "This list"], ["x", "Turn these keys on or off"]];
+
+function showKeys() {
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-label", "Keys");
+  const list = document.createElement("dl");
+  list.className = "facts";
+  for (const [key, meaning] of KEYS) {
+    const term = document.createElement("dt");
+    const text = document.createElement("dd");
+    term.textContent = key;
+    text.textContent = meaning;
+    list.append(term, text);
+  }
+  const close = document.createElement("button");
+  close.textContent = "Close";
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
+  dialog.append(list, close);
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (event.key === "x") localStorage.setItem("keys", localStorage.getItem("keys") === "off" ? "on" : "off");
+  if (localStorage.getItem("keys") === "off") return;
+  if (event.key === "/") {
+    event.preventDefault();
+    /** @type {HTMLElement | null} */ (document.querySelector("[data-search]"))?.focus();
+  } else if (event.key === "j") moveRow(1);
+  else if (event.key === "k") moveRow(-1);
+  else if (event.key === "?") showKeys();
+});
+
+/** @param {ParentNode} part */
+function addCopyButtons(part) {
+  for (const block of part.querySelectorAll("[data-copy]")) {
+    const button = document.createElement("button");
+    button.className = "plain";
+    button.type = "button";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(block.textContent?.trim() ?? "");
+      button.textContent = "Copied";
+    });
+    block.after(button);
+  }
+}
+
+addCopyButtons(document);
+
+/** @param {string} address @returns {Promise<Document | null>} */
+async function load(address) {
+  const answer = await fetch(address, { headers: { accept: "text/html" } }).catch(() => null);
+  if (!answer?.ok) return null;
+  const text = await answer.text();
+  return new DOMParser().parseFromString(/** @type {string} */ (policy ? policy.createHTML(text) : text), "text/html");
+}
+
+async function renew() {
+  const seconds = Number(document.body.dataset.refresh);
+  if (!seconds) return;
+  await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(seconds, 1)));
+  if (!document.hidden) {
+    const page = await load(location.href);
+    const main = page?.querySelector("main");
+    if (page && main) {
+      document.querySelector("main")?.replaceWith(main);
+      addCopyButtons(main);
+      document.body.dataset.refresh = page.body.dataset.refresh ?? "";
+    }
+  }
+  await renew();
+}
+
+renew();
+
+for (const form of document.querySelectorAll("form[data-preview]")) {
+  let number = 0;
+  let timer = 0;
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = window.setTimeout(async () => {
+      const mine = ++number;
+      const fields = new URLSearchParams(/** @type {any} */ (new FormData(/** @type {HTMLFormElement} */ (form))));
+      fields.delete("form_token");
+      const page = await load(`${location.pathname}?${fields}`);
+      const preview = page?.querySelector("#preview");
+      if (mine === number && preview) {
+        document.querySelector("#preview")?.replaceWith(preview);
+        history.replaceState(null, "", `?${fields}`);
+      }
+    }, 150);
+  });
+}

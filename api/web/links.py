@@ -1,0 +1,43 @@
+"""The paths of pages, and which cells of tables lead to them."""
+
+from urllib.parse import quote, urlencode
+
+from benchlock.evaluator.analysis.tables import Cell
+from benchlock.registry.artifact_names import KINDS
+
+_PREFIXES = {"run": ("run/", "/runs/"), "job": ("job/", "/jobs/"), "lock": ("sha256:", "/locks/sha256:")}
+
+
+def artifact_path(kind: str, name: str, version: str | None = None) -> str:
+    """Return the path of the page of an artifact: its newest version, or one version."""
+    return f"/{kind}/{quote(name)}" + ("" if version is None else f"@{quote(version)}")
+
+
+def run_path(run: str) -> str:
+    """Return the path of the page of a run."""
+    return f"/runs/{run.removeprefix('run/')}"
+
+
+def lock_path(lock: str) -> str:
+    """Return the path of the page of a lock."""
+    return f"/locks/{lock}"
+
+
+def with_query(path: str, **parameters: str | None) -> str:
+    """Return a path with the parameters that have a value."""
+    given = {name: value for name, value in parameters.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def link_cell(column: str, value: Cell) -> str | None:
+    """Return the path of the page that a cell names; None if it names none."""
+    if not isinstance(value, str):
+        return None
+    if column in _PREFIXES:
+        prefix, path = _PREFIXES[column]
+        return path + value.removeprefix(prefix) if value.startswith(prefix) else None
+    kind, _, name = value.partition("/")
+    if column == "artifact" and kind in KINDS:
+        name, _, version = name.partition("@")
+        return artifact_path(kind, name, version or None)
+    return None

@@ -1,0 +1,49 @@
+"""What a page consists of, and who looks at it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchlock.evaluator.analysis.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at a page.
+
+    Attributes:
+        name: The id of the caller; None before signing in.
+        may: The scopes of the caller.
+        form_token: What forms must send back; empty where nobody signs in.
+        is_open: Whether the service accepts everybody, so that nobody signs in.
+        path: The path and the query of the page, to return to it.
+    """
+
+    name: str | None = None
+    may: frozenset[str] = frozenset()
+    form_token: str = ""
+    is_open: bool = False
+    path: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page.
+
+    Attributes:
+        template: The file name of its template, without the suffix.
+        title: Its heading.
+        context: What its template shows.
+        tables: Its tables by the name under which the page offers them as CSV.
+        twin: The path of the same content as JSON at the API; None without one.
+        trail: The paths and the names of the pages above it.
+        refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
+    """
+
+    template: str
+    title: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    twin: str | None = None
+    trail: tuple[tuple[str, str], ...] = ()
+    refresh: int | None = None

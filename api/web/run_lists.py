@@ -1,0 +1,53 @@
+"""Lists of runs as tables."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.analysis.tables import Cell, Column
+from benchlock.evaluator.records.run_texts import list_remarks, select_headline
+from benchlock.evaluator.records.run_types import DamagedRun, Run
+from benchlock.registry.lock.lockfile import Lock
+
+RUN_COLUMNS: Final = (
+    Column("run", None, "The id of the run."),
+    Column("started", None, "When it began, UTC."),
+    Column("model", None, "The locked model."),
+    Column("dataset", None, "The locked dataset."),
+    Column("framework", None, "The locked framework."),
+    Column("outcome", None, "How it ended."),
+    Column("results", None, "Quality first, then the median latency and the throughput."),
+    Column("remarks", None, "What to know before using the results."),
+)
+
+
+def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[tuple[Cell, ...], ...]:
+    """Return a row of ``RUN_COLUMNS`` for each run."""
+    locks: dict[Digest, Lock | None] = {}
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        if isinstance(run, DamagedRun):
+            rows.append((run.id, None, None, None, None, "damaged", "withheld", run.damage))
+            continue
+        id_ = run.start.lock
+        lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
+        parts = (None,) * 3 if lock is None else (lock.model, lock.dataset, lock.framework)
+        rows.append((
+            run.id,
+            f"{run.start.started_at:%Y-%m-%d %H:%M}",
+            *(None if part is None else f"{part.name} {part.version}" for part in parts),
+            "running" if run.end is None else run.end.outcome,
+            ", ".join(select_headline(run)),
+            "; ".join(list_remarks(run)),
+        ))  # fmt: skip
+    return tuple(rows)
+
+
+def find_lock(registry: LocalRegistry, lock: Digest) -> Lock | None:
+    """Return a lock; None if it is missing or damaged."""
+    try:
+        return registry.read_lock(lock)
+    except BenchlockError:
+        return None

@@ -1,0 +1,238 @@
+"""The pages of runs: the list, and one run with its results, its evidence and the report on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
+from benchlock.api.web.links import run_path, with_query
+from benchlock.api.web.page import Page
+from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.artifacts.blob_store import read
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.records.resource_texts import describe_resources
+from benchlock.evaluator.records.run_texts import (
+    describe_extent,
+    describe_load_generation,
+    describe_question,
+    describe_subject,
+    describe_surroundings,
+    format_interval,
+    format_metric,
+    list_footnotes,
+)
+from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, parse_run_id
+from benchlock.evaluator.records.timing_validity import (
+    CLOCKS_DISAGREE,
+    calls_of,
+    clocks_disagree,
+    flag_of,
+    validity_of,
+)
+from benchlock.registry.lock.lockfile import Lock
+
+RUNS: Final = 50
+_OTHERS: Final = 20
+_LOG_LINES: Final = 200
+_REFRESH: Final = 5
+_METRICS: Final = (
+    Column("metric", None, "The name of the metric."),
+    Column("value", None, "With its unit."),
+    Column("95 % interval", None, "Two-sided."),
+    Column("over", None, "What the interval covers."),
+    Column("n", None, "Number of samples or calls."),
+)
+_CLAIMS: Final = (
+    Column("metric", None, "The metric."),
+    Column("stated", None, "What the author states."),
+    Column("verdict", None, "Whether the claim holds."),
+    Column("reason", None, "Why."),
+)
+_FILES: Final = (
+    Column("role", None, "What the file is."),
+    Column("size", "B", "Bytes."),
+    Column("digest", None, "The digest of its bytes."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """The state of the list of runs in its address; texts are as the reader wrote them."""
+
+    model: str = ""
+    dataset: str = ""
+    outcome: str = ""
+    since: str = ""
+    lock: str = ""
+    cursor: str = ""
+
+    def as_parameters(self) -> dict[str, str]:
+        """Return the parameters without the cursor."""
+        return {name: getattr(self, name) for name in ("model", "dataset", "outcome", "since", "lock")}
+
+
+def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Page:
+    """Make a page of the list of runs, newest first.
+
+    Args:
+        registry: The registry.
+        query: The filters as in the address.
+        chosen: The same filters, parsed.
+    """
+    before = parse_run_id(decode_cursor(query.cursor, 1)[0]) if query.cursor else None
+    runs = registry.records.list_entries(chosen=chosen, before=before, limit=RUNS + 1)
+    given = query.as_parameters()
+    cursor = encode_cursor((runs[RUNS - 1].id,)) if len(runs) > RUNS else ""
+    return Page(
+        "runs",
+        "Runs",
+        {
+            "chosen": query,
+            "outcomes": get_args(Outcome),
+            "is_filtered": chosen != ALL_RUNS,
+            "next": with_query("/runs", **given, cursor=cursor) if cursor else None,
+        },
+        {"runs": Table("runs", "Runs, newest first", RUN_COLUMNS, list_run_rows(registry, runs[:RUNS]))},
+        with_query("/v1/runs", **given),
+    )
+
+
+def make_run(registry: LocalRegistry, id_: RunId) -> Page:
+    """Make the page of a run.
+
+    Raises:
+        UnknownNameError: There is no such run.
+    """
+    run = registry.records.get(id_)
+    lock = registry.read_lock(run.start.lock)
+    outcome = "running" if run.end is None else run.end.outcome
+    tables: dict[str, Table] = {}
+    context: dict[str, Any] = {
+        "run": run,
+        "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
+        "notices": tuple(_list_notices(run, lock)),
+        "notes": (),
+        "log": _read_log(registry, run),
+        "others": _list_others(registry, lock, run),
+        "sections": (),
+        "section_tables": (),
+        "subject": tuple(describe_question(lock).items()),
+        "surroundings": tuple(describe_surroundings(run).items()),
+        "resources": (),
+        "evidence": "",
+    }
+    if run.end is not None:
+        context["resources"] = (
+            *describe_load_generation(run, run.end).items(),
+            *describe_resources(run.end.details).items(),
+        )
+        context["evidence"] = "Nobody compared this record with its files." if run.evidence is None else (
+            f"The record {run.evidence.sentence}."
+        )  # fmt: skip
+        rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
+        tables["files"] = Table("files", "Files of the run", _FILES, rows)
+        _add_results(registry, run, lock, context, tables)
+    trail = (("/runs", "Runs"),)
+    title = f"{lock.model.name} {lock.model.version} on {lock.dataset.name}"
+    twin = f"/v1{run_path(run.id)}"
+    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None)
+
+
+def _add_results(
+    registry: LocalRegistry, run: Run, lock: Lock, context: dict[str, Any], tables: dict[str, Table]
+) -> None:
+    """Add the metrics of a run; of a verified one also the claims of its model, and the report on it."""
+    assert run.end is not None
+    if run.end.metrics:
+        rows = tuple(
+            (metric.key, format_metric(metric), format_interval(metric), describe_extent(metric), metric.n)
+            for metric in run.end.metrics
+        )
+        tables["metrics"] = Table("metrics", "Metrics", _METRICS, rows)
+        context["notes"] = tuple(list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server"))
+    if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
+        try:
+            sections = _report(registry, run, lock)
+        except BenchlockError as error:
+            context["notices"] += (("", f"There are no figures of this run: {error.what}"),)
+            return
+        names = tuple(f"section-{number}" for number, _ in enumerate(sections, 1))
+        context["sections"], context["section_tables"] = sections, names
+        tables |= {name: part.table for name, part in zip(names, sections, strict=True) if part.table is not None}
+        tables["claims"] = _judge_claims(registry, run, lock)
+        if not tables["claims"].rows:
+            del tables["claims"]
+
+
+def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
+    from benchlock.evaluator.report.report_files import make_report  # noqa: PLC0415 - imports numpy
+    from benchlock.evaluator.report.systems import group_systems  # noqa: PLC0415 - as above
+    from benchlock.evaluator.workflows import run_traces  # noqa: PLC0415 - as above
+
+    systems, warnings = group_systems([(lock, run)], registry.store)
+    is_traced = run.end is not None and run_traces.ROLE in run.end.blobs
+    subjects = [(systems[0].name, run_traces.describe_subject(run, lock, registry.store, registry.home))] if is_traced else []
+    return make_report(systems, warnings, subjects).sections
+
+
+def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:
+    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415 - imports numpy
+
+    rows = tuple(
+        (verdict.claim.metric, f"{verdict.claim.value:g} ± {verdict.claim.tolerance:g}", verdict.answer, verdict.reason)
+        for verdict in claims_of(lock, run, registry.store)
+        if verdict.possible
+    )
+    return Table("claims", "Claims of the model", _CLAIMS, rows)
+
+
+def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield what a reader must know before all else, each with the class of its mark."""
+    if run.end is None:
+        yield "", "The run is in progress, or its host lost it. This page renews itself."
+    elif run.end.outcome == "failed":
+        yield "bad", f"{run.end.failure_class}: {run.end.failure_message}"
+    elif run.end.outcome != "done":
+        yield "bad", f"The run was {run.end.outcome}, so it has no results."
+    if run.hidden is not None:
+        reason = run.hidden.reason or "no reason given"
+        yield "bad", f"Hidden from all but administrators since {run.hidden.at:%Y-%m-%d}: {reason}"
+    if run.evidence is not None and run.evidence.state != "verified":
+        yield "bad", f"Metrics are withheld: the record {run.evidence.sentence}"
+    if not is_released(lock.harness):
+        yield "", f"Harness {lock.harness.version} is not a released harness: all metrics are self-reported."
+    validity, calls = validity_of(run), calls_of(run)
+    if validity is not None:
+        yield "good" if validity.valid else "bad", f"LoadGen result: {validity.words}"
+    if clocks_disagree(run):
+        yield "bad", f"Times are unusable: {CLOCKS_DISAGREE}"
+    if calls is not None and (flag := flag_of(run)):
+        yield "bad", f"Flagged: {flag}"
+
+
+def _list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
+    """Return other done runs on the same dataset, with which this one may be compared."""
+    found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
+    locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
+    return tuple(
+        entry.id
+        for entry in found
+        if isinstance(entry, Run)
+        and entry.id != run.id
+        and (other := locks[entry.start.lock]) is not None
+        and other.dataset.digest == lock.dataset.digest
+    )
+
+
+def _read_log(registry: LocalRegistry, run: Run) -> str:
+    """Return the last lines of the log of a run that failed; empty for others, or if it cannot be read."""
+    if run.end is None or run.end.outcome != "failed" or "log" not in run.end.blobs:
+        return ""
+    try:
+        content = read(registry.store, run.end.blobs["log"].digest, name=f"{run.id} log")
+    except BenchlockError:
+        return ""
+    return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])

@@ -1,0 +1,186 @@
+"""Texts about a recorded run, for the command line and for web pages: what ran, where, and what its figures need."""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from benchlock.artifacts.user_output import format_bytes, format_count
+from benchlock.evaluator.records.run_types import Run, RunEnd
+from benchlock.evaluator.records.timing_validity import calls_of, clocks_disagree, flag_of, validity_of
+from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import COST, is_bracketed, is_quality
+
+_WIDTH: Final = 100
+_HEADLINE: Final = 3
+_FIRST: Final = ("latency_p50", "throughput")
+_DURATIONS: Final = ("min_duration", "target_latency")
+
+
+def describe_subject(lock: Lock) -> str:
+    """Describe a lock: ``digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1``."""
+    model, dataset, framework = lock.model, lock.dataset, lock.framework
+    on = f"{dataset.name} {dataset.version} ({dataset.split})"
+    return f"{model.name} {model.version} on {on}, {framework.name} {framework.version}"
+
+
+def describe_question(lock: Lock) -> dict[str, str]:
+    """Describe the artifacts, the scenario and the limits of a lock."""
+    limits = lock.limits
+    settings = {
+        name: format_duration(value) if name in _DURATIONS else value
+        for name, value in lock.scenario.items()
+        if name not in ("name", "seeds")
+    }
+    fields = {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in lock.artifacts().items()}
+    fields["dataset"] += f", split {lock.dataset.split}"
+    return fields | {
+        "scenario": _format_settings(str(lock.scenario["name"]), settings),
+        "limits": f"{format_duration(limits.seconds)}, {format_bytes(limits.bytes)}, "
+        f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
+        "lock": lock.id,
+    }
+
+
+def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
+    return ", ".join((name, *(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())))
+
+
+def describe_surroundings(run: Run) -> dict[str, str]:
+    """Describe when and where a run took place."""
+    start, host, flags = run.start, run.start.host, run.start.host.get("cpu_flags")
+    fields = {
+        "started": f"{start.started_at:%Y-%m-%d %H:%M:%S} UTC, attempt {start.attempt} of this lock",
+        "ended": "" if run.end is None else f"{run.end.ended_at:%Y-%m-%d %H:%M:%S} UTC",
+        "imported": ""
+        if run.imported_at is None
+        else f"{run.imported_at:%Y-%m-%d %H:%M:%S} UTC, from another registry",
+        "isolation": f"{start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
+        "image": start.image_id or "",
+        "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
+        "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
+        "memory": _memory(host.get("memory")),
+    }
+    fields |= {
+        fact: str(host[fact]) for fact in ("kernel", "governor", "engine", "accelerator", "driver") if host.get(fact)
+    }
+    if run.end is not None:
+        cpus, missing = run.end.details.get("cpus"), run.end.details.get("not_enforced")
+        fields |= {"pinned to": f"CPU {', '.join(map(str, cpus))}" if isinstance(cpus, list) else ""}
+        fields |= {"not enforced": ", ".join(map(str, missing)) if isinstance(missing, list) else ""}
+    return {name: text for name, text in fields.items() if text}
+
+
+def _memory(size: object) -> str:
+    return format_bytes(size) if isinstance(size, int) else ""
+
+
+def describe_load_generation(run: Run, end: RunEnd) -> dict[str, str]:
+    """Describe the load generator and the thread counts, as far as the record has them in today's form."""
+    loadgen, fields = end.details.get("loadgen"), dict[str, str]()
+    validity = validity_of(run)
+    if isinstance(loadgen, dict):
+        verdict = ", no readable result" if validity is None else f", {validity.mark}"
+        fields["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
+        fields["sequence"] = str(loadgen.get("sequence_sha256", ""))
+    threads = end.details.get("threads")
+    if isinstance(threads, dict):
+        counts = threads.get("predictor")
+        thread_counts = counts if isinstance(counts, dict) else {}
+        fields["threads"] = ", ".join(
+            (f"{threads.get('requested')} requested", *(f"{key} {thread_counts[key]}" for key in thread_counts))
+        )
+    return {name: text for name, text in fields.items() if text}
+
+
+def format_metric(metric: Metric) -> str:
+    """Format the value of a metric with its unit and mark."""
+    return format_value(metric.value, metric.unit) + format_mark(is_reported=metric.self_reported)
+
+
+def format_mark(*, is_reported: bool) -> str:
+    """Return the mark of a self-reported metric, empty for others."""
+    return " (self-reported)" if is_reported else ""
+
+
+def format_interval(metric: Metric) -> str:
+    """Format the interval of a metric; a single value has none."""
+    if metric.n == 1 and metric.ci.low is not None and metric.ci.low == metric.ci.high:
+        return "-"
+    return f"[{format_value(metric.ci.low, metric.unit)}, {format_value(metric.ci.high, metric.unit)}]"
+
+
+def describe_extent(metric: Metric) -> str:
+    """Return what the interval of a single run's metric covers."""
+    if is_bracketed(metric.name):
+        return "peak search"
+    return "sampling" if is_quality(metric.name) else "within this run"
+
+
+def list_footnotes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[str]:
+    """Iterate over the footnotes of a table of metrics."""
+    names = {metric.name for metric in metrics}
+    if "peak_qps" in names:
+        yield "peak_qps: highest rate sustained and lowest rate not sustained; not a confidence interval"
+    if is_server and names & {"throughput", "pipeline_throughput"}:
+        yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
+    if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
+        yield "-: the run is too short, or its calls are too correlated; see docs/explanation/comparing.md"
+
+
+def format_price(price: object) -> str:
+    """Describe the price behind a cost."""
+    if not isinstance(price, Mapping):
+        return f"{COST}: of an unknown price"
+    rate = f"{price.get('amount')} {price.get('currency')} per {price.get('per')}"
+    return f"{COST}: at the price that the request states: {rate} ({price.get('source')}, {price.get('date')})"
+
+
+def select_headline(run: Run) -> list[str]:
+    """Return the first metrics of a run: quality, then the median latency and throughput, then others."""
+    metrics = () if run.end is None else run.end.metrics
+    if run.evidence is not None and run.evidence.state != "verified":
+        return ["withheld"]
+
+    def place(metric: Metric) -> tuple[int, str]:
+        rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
+        return rank, metric.name
+
+    return [f"{metric.key} {format_metric(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
+
+
+def list_remarks(run: Run) -> Iterator[str]:
+    """Yield in few words what a reader of a list must know of a run."""
+    if run.end is not None and run.end.failure_class:
+        yield run.end.failure_class
+    if run.evidence is not None and run.evidence.state != "verified":
+        yield textwrap.shorten(f"{run.evidence.words}: {'; '.join(run.evidence.reasons)}", _WIDTH)
+    validity = validity_of(run)
+    if validity is not None and not validity.valid:
+        yield validity.mark
+    if clocks_disagree(run):
+        yield "times unusable: clocks disagree"
+    calls = calls_of(run)
+    if run.end is not None and calls is not None and flag_of(run):
+        yield f"flagged: {_short_flag(calls)}{format_mark(is_reported=run.end.times_self_reported)}"
+    if run.start.isolation == "process":
+        yield "process"
+    if run.imported_at is not None:
+        yield "imported"
+
+
+def _short_flag(calls: Calls) -> str:
+    """Return in few words why a run is flagged."""
+    if not calls.flagged:
+        return "queries issued late"
+    if calls.share > DISTURBED_AT_MOST or calls.without_cpu is None:
+        return f"{calls.share:.0%} of calls pre-empted"
+    return f"off-CPU for {calls.without_cpu:.0%} of call time"
+
+
+def describe_cause(calls: Calls) -> str:
+    """Return what disturbed the calls of a flagged run."""
+    if not calls.flagged:
+        return "the host issued queries late"
+    others = "other processes used its CPUs"
+    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or the calls waited for something else"

@@ -127,8 +127,18 @@ def _list_ports(ports: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - plain
     """Yield inputs or outputs with their steps in words, the steps in their order."""
     for port in ports:
         shape = " x ".join("batch" if size is None else str(size) for size in port.get("shape", ()))
-        steps = [msgspec.json.encode(step).decode().strip("{}").replace('"', "") for step in port.get("steps", ())]
+        steps = [" ".join(_list_words(step)) for step in port.get("steps", ())]
         yield {**{name: port.get(name, "") for name in _PARTS}, "shape": shape, "steps": steps}
+
+
+def _list_words(value: Any) -> Iterator[str]:  # noqa: ANN401 - as above
+    """Yield the names and values of a step in their order."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield str(name)
+            yield from _list_words(part)
+    else:
+        yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _read_card(registry: LocalRegistry, entry: Entry) -> dict[str, str | Markup]:

@@ -24,6 +24,11 @@ _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; cha
 _NAME: Final = 16
 """The number of hex digits of an asset's digest in its name."""
 
+_NUMERIC: Final = frozenset(("value", "low", "high", "ratio"))
+"""The columns whose cells are aligned as numbers, also where they are written with a unit."""
+_SHORT_RUN: Final = len("run/") + 10
+"""The characters of a run's id in tables: its time, which the commands accept as a prefix."""
+
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -77,6 +82,8 @@ def _show_cell(value: Cell, column: Column) -> Markup:
     """Return a cell of a table, as a link where its column names pages."""
     shown = format_cell(column, value)
     path = link_cell(column.name, value)
+    if column.name == "run" and path is not None:
+        shown = shown[:_SHORT_RUN]
     return escape(shown) if path is None else Markup('<a href="{}">{}</a>').format(path, shown)
 
 
@@ -103,7 +110,7 @@ def _environment() -> Environment:
         "heading": name_column,
         "draw": _draw,
     }
-    environment.globals |= {"style": _asset_path("style"), "script": _asset_path("page")}
+    environment.globals |= {"numeric": _NUMERIC, "style": _asset_path("style"), "script": _asset_path("page")}
     return environment
 
 

@@ -1,6 +1,6 @@
 """The pages of runs: the list, and one run with its results, its evidence and the report on it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
@@ -32,6 +32,7 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
+from benchlock.evaluator.statistics.metric_types import Metric, format_value
 from benchlock.registry.lock.lockfile import Lock
 
 RUNS: Final = 50
@@ -40,11 +41,14 @@ _LOG_LINES: Final = 200
 _REFRESH: Final = 5
 _METRICS: Final = (
     Column("metric", None, "The name of the metric."),
-    Column("value", None, "With its unit."),
-    Column("95 % interval", None, "Two-sided."),
+    Column("value", None, "In its unit."),
+    Column("unit", None, "The unit of the value and of the interval."),
+    Column("low", None, "Lower end of the 95 % interval."),
+    Column("high", None, "Upper end of the 95 % interval."),
     Column("over", None, "What the interval covers."),
     Column("n", None, "Number of samples or calls."),
 )
+_SHOWN_METRICS: Final = tuple(column for column in _METRICS if column.name != "unit")
 _CLAIMS: Final = (
     Column("metric", None, "The metric."),
     Column("stated", None, "What the author states."),
@@ -115,6 +119,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
         "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
+        "shown": {},
         "log": _read_log(registry, run),
         "others": _list_others(registry, lock, run),
         "sections": (),
@@ -147,11 +152,8 @@ def _add_results(
     """Add the metrics of a run; of a verified one also the claims of its model, and the report on it."""
     assert run.end is not None
     if run.end.metrics:
-        rows = tuple(
-            (metric.key, format_metric(metric), format_interval(metric), describe_extent(metric), metric.n)
-            for metric in run.end.metrics
-        )
-        tables["metrics"] = Table("metrics", "Metrics", _METRICS, rows)
+        tables["metrics"] = tabulate_metrics(run.end.metrics)
+        context["shown"] = {"metrics": show_metrics(run.end.metrics)}
         context["notes"] = tuple(list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server"))
     if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
         try:
@@ -167,6 +169,25 @@ def _add_results(
             del tables["claims"]
 
 
+def tabulate_metrics(metrics: Iterable[Metric]) -> Table:
+    """Return metrics as plain numbers; an end of an interval that is not bounded is unknown."""
+    rows = tuple(
+        (metric.key, metric.value, metric.unit, metric.ci.low, metric.ci.high, describe_extent(metric), metric.n)
+        for metric in metrics
+    )
+    return Table("metrics", "Metrics", _METRICS, rows)
+
+
+def show_metrics(metrics: Iterable[Metric]) -> Table:
+    """Return metrics as readers see them, each figure with its unit; of one value there is no interval."""
+    rows = []
+    for metric in metrics:
+        ends = (format_value(end, metric.unit) for end in (metric.ci.low, metric.ci.high))
+        low, high = ends if format_interval(metric) != "-" else (None, None)
+        rows.append((metric.key, format_metric(metric), low, high, describe_extent(metric), metric.n))
+    return Table("metrics", "Metrics, with the 95 % interval from low to high", _SHOWN_METRICS, tuple(rows))
+
+
 def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
     from benchlock.evaluator.report.report_files import make_report  # noqa: PLC0415 - imports numpy
     from benchlock.evaluator.report.systems import group_systems  # noqa: PLC0415 - as above
@@ -174,8 +195,10 @@ def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
 
     systems, warnings = group_systems([(lock, run)], registry.store)
     is_traced = run.end is not None and run_traces.ROLE in run.end.blobs
-    subjects = [(systems[0].name, run_traces.describe_subject(run, lock, registry.store, registry.home))] if is_traced else []
-    return make_report(systems, warnings, subjects).sections
+    subjects = (
+        [(systems[0].name, run_traces.describe_subject(run, lock, registry.store, registry.home))] if is_traced else []
+    )
+    return make_report(systems, warnings, subjects).sections[1:]  # the first one compares systems; here is one
 
 
 def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:

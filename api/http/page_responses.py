@@ -69,7 +69,7 @@ def _as_page(handler: Handler) -> Handler:
 
     def answer(request: AnyRequest, error: Any) -> Response[bytes]:  # noqa: ANN401 - Litestar's own signature
         response = handler(request, error)
-        if request.scope["path"].startswith("/v1"):
+        if request.scope["path"].startswith("/v1") or "text/html" not in request.headers.get("accept", ""):
             return response
         from benchlock.api.web.rendering import PAGE_HEADERS, render_page  # noqa: PLC0415 - as above
 

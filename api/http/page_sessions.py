@@ -31,7 +31,7 @@ def find_authorization(connection: Connection) -> str | None:
     anything is a form of a page, which ``check_form`` checks.
     """
     header: str | None = connection.headers.get("authorization")
-    if header is not None or not (connection.route_handler.opt.get("page") or connection.scope["method"] in _READING):
+    if header is not None or not (connection.route_handler.opt.get("page") or connection.scope.get("method") in _READING):
         return header
     token = find_token(connection)
     return None if token is None else f"Bearer {token}"
@@ -47,7 +47,13 @@ def make_cookie(connection: Connection, token: str) -> Cookie:
     """Make the cookie of a session; an empty token ends it. Without TLS, browsers keep it on the loopback alone."""
     is_local = is_loopback(urlsplit(f"//{connection.headers.get('host', '')}").hostname or "")
     return Cookie(
-        COOKIE, token, path="/", httponly=True, samesite="strict", secure=not is_local, max_age=None if token else 0
+        key=COOKIE,
+        value=token,
+        path="/",
+        httponly=True,
+        samesite="strict",
+        secure=not is_local,
+        max_age=None if token else 0,
     )
 
 

@@ -159,7 +159,7 @@ def _add_results(
         try:
             sections = _report(registry, run, lock)
         except BenchlockError as error:
-            context["notices"] += (("", f"There are no figures of this run: {error.what}"),)
+            context["notices"] += (("", f"There is no report on this run: {error.what}"),)
             return
         names = tuple(f"section-{number}" for number, _ in enumerate(sections, 1))
         context["sections"], context["section_tables"] = sections, names

@@ -58,7 +58,7 @@ def describe_surroundings(run: Run) -> dict[str, str]:
         "isolation": f"{start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
         "image": start.image_id or "",
         "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
-        "flags": f"{len(flags)} of the CPU (--json lists them)" if isinstance(flags, list) else "",
+        "flags": f"{len(flags)} of the CPU" if isinstance(flags, list) else "",
         "memory": _memory(host.get("memory")),
     }
     fields |= {

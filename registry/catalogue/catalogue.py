@@ -211,7 +211,7 @@ class Catalogue:
 
     def manifest_document(self, reference: Reference) -> Mapping[str, object]:
         """Return the manifest as published, as plain values. Raise as ``get``."""
-        document: Mapping[str, object] = decode_untyped(self.content(reference)[0])
+        document: Mapping[str, object] = decode_untyped(self.content(reference)[0].encode())
         return document
 
     def content(self, reference: Reference) -> tuple[str, Mapping[str, str]]:

@@ -11,7 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-DATA = ("charts/*.css", "charts/*.ttf", "charts/*.txt", "report/*.css", "report/*.jinja")
+DATA = (
+    *("evaluator/charts/*.css", "evaluator/charts/*.ttf", "evaluator/charts/*.txt"),
+    *("evaluator/report/*.css", "evaluator/report/*.jinja"),
+    *("api/web/assets/*", "api/web/templates/*"),
+)
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 
 
@@ -50,7 +54,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_the_wheel_holds_one_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     modules = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    files = {str(path.relative_to(ROOT)) for name in DATA for path in (ROOT / "evaluator").glob(name)}
+    files = {str(path.relative_to(ROOT)) for name in DATA for path in ROOT.glob(name)}
     expected = modules | files | {"__init__.py", "__main__.py", "py.typed", "api/commit.txt"}
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert shipped == {f"benchlock/{name}" for name in expected}

@@ -89,7 +89,7 @@ class AssetController(Controller):
     include_in_schema = False
 
     @get("/assets/{name:str}", opt=PUBLIC_PAGE)
-    async def read_asset(self, name: str) -> BytesResponse:
+    async def read_asset(self, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
         """Answer with an asset."""
         from benchlock.api.web.rendering import load_assets  # noqa: PLC0415 - Jinja2, which the API does not need
 

@@ -143,7 +143,7 @@ def test_who_asks_gets_what_the_authority_allows(
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/", 404, "unknown-name"),
+        ("GET", "/nothing", 404, "unknown-name"),
         ("GET", "/v1", 404, "unknown-name"),
         ("GET", "/v1/nothing", 404, "unknown-name"),
         ("GET", "/v1/described/openapi.json", 404, "unknown-name"),

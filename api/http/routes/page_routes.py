@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Final, TypeVar, cast, get_args
 
+import msgspec
 from litestar import Controller, Request, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
+from benchlock.api.http.openapi import build_document
 from benchlock.api.http.page_responses import redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
@@ -17,8 +19,10 @@ from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
 from benchlock.api.http.routes.artifact_routes import parse_version_filter
 from benchlock.api.http.routes.run_routes import parse_run_filter
 from benchlock.api.http.service_state import Service
+from benchlock.api.web.api_pages import make_api
 from benchlock.api.web.artifact_pages import make_artifact
 from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.page import Page
 from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
@@ -99,6 +103,20 @@ class AssetController(Controller):
         return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
 
 
+class ApiPageController(Controller):
+    """The page of the API."""
+
+    include_in_schema = False
+    _page: Page | None = None
+
+    @get("/v1/docs", opt=PUBLIC_PAGE)
+    async def show_api(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with the OpenAPI document for readers."""
+        if self._page is None:
+            self._page = make_api(msgspec.json.decode(msgspec.json.encode(build_document(request.app))))
+        return respond_with_page(self._page, request, service)
+
+
 class PageController(Controller):
     """Pages that read."""
 
@@ -165,4 +183,4 @@ class SessionController(Controller):
         return redirect("/", (make_cookie(request, ""),))
 
 
-PAGE_CONTROLLERS = (AssetController, PageController, SessionController)
+PAGE_CONTROLLERS = (AssetController, ApiPageController, PageController, SessionController)

@@ -4,7 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -129,7 +129,7 @@ def test_every_link_leads_to_something_and_no_page_has_anything_inline(site: Ser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1100])
 def test_every_page_is_accessible_and_fits(
-    browser: Browser, site: Served, paths: list[str], scheme: Any, width: int
+    browser: Browser, site: Served, paths: list[str], scheme: Literal["light", "dark"], width: int
 ) -> None:
     context = browser.new_context(
         bypass_csp=True, color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"

@@ -128,6 +128,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
         "surroundings": tuple(describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
+        "is_traced": run.end is not None and "trace" in run.end.blobs,
     }
     if run.end is not None:
         context["resources"] = (

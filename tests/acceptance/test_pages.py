@@ -185,7 +185,7 @@ def test_every_page_is_light(browser: Browser, site: Served, paths: list[str]) -
         context = browser.new_context()
         page = context.new_page()
         asked: list[Request] = []
-        page.on("requestfinished", asked.append)
+        page.on("requestfinished", lambda one, asked=asked: asked.append(one))
         page.goto(site.url + path, wait_until="networkidle")
         sizes = {one.url: one.sizes() for one in asked if not one.url.startswith("data:")}
         total = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values())
@@ -234,7 +234,7 @@ def test_tables_are_csv_with_the_numbers_of_the_twin(site: Served, evaluated: di
 @pytest.mark.usefixtures("evaluated")
 def test_a_reader_signs_in_with_a_token_and_out_again(browser: Browser, registry: Commands, tmp_path: Path) -> None:
     registry = copied(registry, tmp_path / "registry", registry.engine)  # the open service has the other
-    secret = registry.done("token", "create", "reader", "--scope", "read")["token"]
+    secret = registry.done("token", "create", "reader", "--scope", "read")["secret"]
     with service(registry.registry, "--host", "127.0.0.1") as closed:
         context, page, _ = watched(browser)
         answer = page.goto(f"{closed.url}/runs?outcome=done")

@@ -1,7 +1,7 @@
 """An icicle is as wide as its durations, each part under its own, and has as many rectangles as can be seen."""
 
 import re
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ FRAMES = st.lists(st.one_of(LEAVES, st.lists(LEAVES, min_size=1, max_size=30).ma
 @given(FRAMES)
 def test_every_rectangle_is_inside_and_the_levels_are_as_wide_as_their_durations(frames: list[Frame]) -> None:
     chart = draw_icicle("x", "t", "d", frames)
-    root = ElementTree.fromstring(chart.svg())
+    root = ET.fromstring(chart.svg())
     assert "style=" not in chart.svg()
     rectangles = [rectangle for group in root.iter(f"{SVG}g") for rectangle in group.iter(f"{SVG}rect")]
     rows: dict[str, list[tuple[float, float]]] = {}

@@ -55,7 +55,9 @@ def print_comparison(comparison: Comparison) -> None:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
         output.echo(f"{name_arm(arm)} against {name_arm(arms[0])}, {how}")
-        output.print_table(("metric", *FINDING_HEADINGS), [(finding.metric, *format_finding(finding)) for finding in findings])
+        output.print_table(
+            ("metric", *FINDING_HEADINGS), [(finding.metric, *format_finding(finding)) for finding in findings]
+        )
         metrics: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
@@ -84,9 +86,7 @@ def _print_side_by_side(arms: list[Arm]) -> None:
     frameworks = [f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms]
     rows = [("", *frameworks), ("", *runs), *((name, *(arm.get(name, "-") for arm in cells)) for name in names)]
     rows += [
-        row
-        for row in (("LoadGen", *map(format_verdicts, arms)), ("flagged", *map(format_flags, arms)))
-        if any(row[1:])
+        row for row in (("LoadGen", *map(format_verdicts, arms)), ("flagged", *map(format_flags, arms))) if any(row[1:])
     ]
     output.print_table(("", *map(name_arm, arms)), rows)
 

@@ -78,7 +78,9 @@ def read_lock(registry: LocalRegistry, text: str) -> Lock:
     id_ = registry.catalogue.find_lock(text)
     lock = registry.read_lock(id_)
     if lock.id != id_:
-        raise IntegrityError(f"the lock stored as {id_} has the id {lock.id}", where=id_, next_step="restore it from a backup")
+        raise IntegrityError(
+            f"the lock stored as {id_} has the id {lock.id}", where=id_, next_step="restore it from a backup"
+        )
     return lock
 
 

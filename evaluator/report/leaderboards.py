@@ -24,8 +24,12 @@ from benchlock.evaluator.workflows.compare import LockedRun
 SPEEDS: Final = ("throughput", "peak_qps", "latency_p90", "latency_p50", "cold_start")
 """The metrics of speed by which a board ranks, the first that all its systems have."""
 _MEGABYTE: Final = 1e6
-_RANKS: Final = "Equal ranks: the 95 % intervals overlap. A rank is 1 + the number of systems that are better for certain."
-_SINGLE_RUNS: Final = "The interval of a single run leaves out the drift of its host; an interleaved comparison covers it."
+_RANKS: Final = (
+    "Equal ranks: the 95 % intervals overlap. A rank is 1 + the number of systems that are better for certain."
+)
+_SINGLE_RUNS: Final = (
+    "The interval of a single run leaves out the drift of its host; an interleaved comparison covers it."
+)
 _NO_QUALITY: Final = "These runs measure no quality, so the board cannot say whether a fast system is also right."
 
 
@@ -122,7 +126,9 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     name, speeds = _choose_speeds(systems)
     ranks = [_rank(metrics) for metrics in (qualities, speeds)]
     leading, following = ranks if qualities else ranks[::-1]
-    ordered = sorted(systems, key=lambda system: tuple(rank.get(system, len(systems) + 1) for rank in (leading, following)))
+    ordered = sorted(
+        systems, key=lambda system: tuple(rank.get(system, len(systems) + 1) for rank in (leading, following))
+    )
     front = _find_front(qualities, speeds)
     columns = (
         Column("system", None, "Model, and what distinguishes systems of one model."),
@@ -194,10 +200,13 @@ def _chart(board: str, quality: str, name: str, speeds: Mapping[System, Metric])
         unit, factor = pick_time_unit([metric.value for metric in speeds.values()])
     words = "maximum throughput" if name == "throughput" else name.replace("_", " ")
     points = {
-        system: (metric.value * factor, None if (ends := find_ends(metric.ci)) is None else (ends[0] * factor, ends[1] * factor))
-        for system, metric in speeds.items()
-    }  # fmt: skip
+        system: (metric.value * factor, _scale(find_ends(metric.ci), factor)) for system, metric in speeds.items()
+    }
     yield from chart_quality(f"{board}-quality", quality, f"{words} ({unit})", points, has_area=True)
+
+
+def _scale(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    return None if ends is None else (ends[0] * factor, ends[1] * factor)
 
 
 def _describe_conditions(pair: LockedRun) -> str:

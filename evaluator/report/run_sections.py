@@ -74,7 +74,9 @@ def _results(systems: Sequence[System]) -> Section:
         p90 = None if tail is None else tail.value
         rate = None if system.throughput is None else system.throughput.value
         speed = (seconds, p90, rate, system.value("optimal_batch"), calls)
-        rows.append((number, system.name, *list_metric_cells(system.metrics.get(quality)), system.size / _MEGABYTE, *speed))
+        rows.append(
+            (number, system.name, *list_metric_cells(system.metrics.get(quality)), system.size / _MEGABYTE, *speed)
+        )
     table = Table("results", "Results by system", columns, tuple(rows), {"runs": sum(len(s.runs) for s in systems)})
     timed = {system: times[0] for system in systems if (times := online[system.name]) is not None}
     unit, factor = pick_time_unit(timed.values())
@@ -176,7 +178,9 @@ def _latencies(systems: Sequence[System]) -> Section | None:
             continue
         measured = {metric.name: metric for metric in arm.metrics()}
         metrics = [measured.get(name) for name in names]
-        rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in list_metric_cells(metric))))
+        rows.append(
+            (system.name, run.id, len(latencies), *(c for metric in metrics for c in list_metric_cells(metric)))
+        )
         curves.append(find_distribution(system.name, latencies))
         if None not in metrics:
             half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))

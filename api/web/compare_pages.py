@@ -17,6 +17,7 @@ from benchlock.registry.lock.lockfile import Lock
 
 if TYPE_CHECKING:
     from benchlock.evaluator.report.sections import Section
+    from benchlock.evaluator.statistics.metric_types import Finding
     from benchlock.evaluator.workflows.compare import Arm, Comparison
 
 RUNS: Final = 20
@@ -25,17 +26,17 @@ _PAIR: Final = 2
 _PAIRING_SECONDS: Final = 60.0
 """Maximum seconds of the comparison sample by sample."""
 _STAMP: Final = "Not comparable"
+_STRIP: Final = 16
+"""The height of the strip below a chart that has the stamp."""
 _MEASURED: Final = "results"
 _FINDINGS: Final = (
-    Column("system", None, "The model of the lock that is compared with the first."),
-    Column("lock", None, "That lock."),
+    Column("system", None, "What is compared with the first system, with its number among the results."),
     Column("metric", None, "The metric."),
-    Column("ratio", None, "Its value / that of the first lock."),
+    Column("ratio", None, "Its value / that of the first system."),
     Column("95 % interval", None, "Of the ratio."),
     Column("noise (A/A)", None, "Greatest difference of the first lock from itself, in interleaved runs."),
     Column("margin", None, "Relative difference that counts as equivalent, stated beforehand."),
     Column("answer", None, "What follows."),
-    Column("reason", None, "Why."),
 )
 
 
@@ -68,6 +69,7 @@ def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool
         "shows_figures": False,
         "anyway": compare_path(runs, anyway=True),
         "diffs": tuple(_list_diffs(list(locks.values()))),
+        "answers": (),
         "sections": (),
         "section_tables": (),
     }
@@ -96,6 +98,7 @@ def _add_comparison(
     if comparison.reasons and not anyway:
         return
     context["shows_figures"] = True
+    context["answers"] = tuple(_list_answers(comparison))
     arms = [arm for arm in comparison.arms if not arm.control]
     tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(arms)}
     try:
@@ -153,15 +156,32 @@ def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
 
 
 def _tabulate_findings(comparison: "Comparison") -> Table:
-    from benchlock.evaluator.workflows.comparison_texts import format_finding, name_arm  # noqa: PLC0415 - as above
+    from benchlock.evaluator.workflows.comparison_texts import format_finding  # noqa: PLC0415 - as above
 
     rows: list[tuple[Cell, ...]] = [
-        (name_arm(arm), arm.lock.id, finding.metric, *format_finding(finding), finding.reason)
-        for arm, findings in comparison.findings
+        (name, finding.metric, *format_finding(finding))
+        for name, findings in _name_findings(comparison)
         for finding in findings
     ]
     how = "interleaved" if comparison.interleaved else "not interleaved"
     return Table("findings", f"Findings against the first lock, {how}", _FINDINGS, tuple(rows))
+
+
+def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Finding]]]":
+    """Yield the findings on each further system with its name; the first one has number 1."""
+    from benchlock.evaluator.workflows.comparison_texts import name_arm  # noqa: PLC0415 - as above
+
+    for number, (arm, findings) in enumerate(comparison.findings, 2):
+        yield f"{number}: {name_arm(arm)}", findings
+
+
+def _list_answers(comparison: "Comparison") -> Iterator[str]:
+    """Yield each answer with its reason, and the metrics that have both."""
+    for name, findings in _name_findings(comparison):
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for finding in findings:
+            metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
+        yield from (f"{name}, {', '.join(of)}: {answer}: {reason}" for (answer, reason), of in metrics.items())
 
 
 def _tabulate_results(arms: "Sequence[Arm]") -> Table:
@@ -193,6 +213,16 @@ def _stamp(table: Table) -> Table:
 
 def _stamp_section(section: "Section") -> "Section":
     """Return a section whose question, charts and table say that its runs are not comparable."""
-    charts = tuple(replace(chart, title=f"{_STAMP}: {chart.title}") for chart in section.charts)
+    from benchlock.evaluator.charts.svg import LARGE, text  # noqa: PLC0415 - charts are rarely stamped
+
+    charts = tuple(
+        replace(
+            chart,
+            description=f"{_STAMP}: {chart.description}",
+            height=chart.height + _STRIP,
+            elements=(*chart.elements, text(16, chart.height + 4, _STAMP, size=LARGE)),
+        )
+        for chart in section.charts
+    )
     table = None if section.table is None else _stamp(section.table)
     return replace(section, question=f"{_STAMP}: {section.question}", charts=charts, table=table)

@@ -1,25 +1,21 @@
 """The pages of locks: one lock with the reasons for its versions, and the differences between two."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
-from benchlock.artifacts.errors import BenchlockError, IntegrityError
+from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
 from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
-from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, list_blob_references, title
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
 
 RUNS: Final = 20
-BLOBS: Final = 200
-"""The number of blobs on the page of a lock; its file has all."""
 _ARTIFACTS: Final = (
     Column("artifact", None, "Kind, name and locked version."),
     Column("manifest", None, "The digest of its manifest."),
@@ -33,12 +29,6 @@ _PLATFORMS: Final = (
     Column("image id", None, "The digest of the configuration of the image, for containers."),
     Column("layers", None, "Number of layers; without layers, it runs only as a process."),
 )
-_BLOBS: Final = (
-    Column("sort", None, "What the blob is."),
-    Column("name", None, "What it belongs to."),
-    Column("size", "B", "Bytes; unknown for manifests."),
-    Column("digest", None, "The digest of its bytes."),
-)
 _CHANGES: Final = (
     Column("change", None, "Whether the subject was added, removed or changed."),
     Column("subject", None, "The artifact or the setting."),
@@ -48,40 +38,15 @@ _CHANGES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reasons:
-    """Why a lock has a version.
-
-    Attributes:
-        artifact: The locked version.
-        yanked: Why it is yanked; None if it is not.
-        requirements: Who asked for what.
-        newer: Why it is no newer version.
-        problem: Why this cannot be said; empty otherwise.
-    """
-
-    artifact: str
-    yanked: str | None = None
-    requirements: tuple[str, ...] = ()
-    newer: tuple[str, ...] = ()
-    problem: str = ""
-
-
 def read_lock(registry: LocalRegistry, text: str) -> Lock:
-    """Return the lock whose id is ``text`` or begins with it, after its content was compared with its id.
+    """Return the lock whose id is ``text`` or begins with it; its content is compared with its id.
 
     Raises:
         InvalidInputError: The text is no id, or several ids begin with it.
         UnknownNameError: There is no such lock.
-        IntegrityError: The stored content has another id.
+        BenchlockError: The stored content is not that of the id.
     """
-    id_ = registry.catalogue.find_lock(text)
-    lock = registry.read_lock(id_)
-    if lock.id != id_:
-        raise IntegrityError(
-            f"the lock stored as {id_} has the id {lock.id}", where=id_, next_step="restore it from a backup"
-        )
-    return lock
+    return registry.read_lock(registry.catalogue.find_lock(text))
 
 
 def make_lock(registry: LocalRegistry, text: str) -> Page:
@@ -109,7 +74,6 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "artifacts": _tabulate_artifacts(lock),
         "platforms": _tabulate_platforms(lock),
         "runs": Table("runs", "Runs of this lock, newest first", RUN_COLUMNS, list_run_rows(registry, runs)),
-        "blobs": _tabulate_blobs(lock),
     }
     return Page("lock", f"Lock {lock.id[:19]}…", context, tables, f"/v1{lock_path(lock.id)}", (("/runs", "Runs"),))
 
@@ -164,18 +128,17 @@ def _list_facts(lock: Lock) -> Iterator[tuple[str, str]]:
     yield "schema", lock.schema
 
 
-def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[Reasons]:
-    """Yield the reasons for each locked version, or why there are none."""
+def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
+    """Yield each locked version, why it is yanked, and who asked for what and why it is no newer version."""
     for kind, artifact in lock.artifacts().items():
         name = title(kind, artifact)
         try:
             found = explain_locked_version(lock, kind, artifact.name, registry.catalogue)
         except BenchlockError as error:
-            yield Reasons(name, problem=error.what)
+            yield name, None, (f"the reasons are unknown: {error.what}",)
             continue
-        requirements = tuple(requirement.text for requirement in found.requirements)
-        newer = tuple(rejection.text for rejection in found.newer) or ("no newer version is published",)
-        yield Reasons(name, found.yanked, requirements, newer)
+        newer = [rejection.text for rejection in found.newer] or ["no newer version is published"]
+        yield name, found.yanked, (*(requirement.text for requirement in found.requirements), *newer)
 
 
 def _tabulate_artifacts(lock: Lock) -> Table:
@@ -196,10 +159,3 @@ def _tabulate_platforms(lock: Lock) -> Table:
 
 def _describe_environment(platform: LockedPlatform) -> str:
     return platform.reference if isinstance(platform.reference, str) else f"{len(platform.wheels)} wheels"
-
-
-def _tabulate_blobs(lock: Lock) -> Table:
-    references = list(islice(list_blob_references(lock), BLOBS + 1))
-    rows = tuple((one.sort, one.name, one.size, one.digest) for one in references[:BLOBS])
-    notes = (f"These are the first {BLOBS}; the file of the lock has all.",) if len(references) > BLOBS else ()
-    return Table("blobs", "Every byte that the lock names", _BLOBS, rows, {}, notes)

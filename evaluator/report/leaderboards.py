@@ -10,12 +10,11 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.axes import pick_time_unit
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.records.run_comparison import list_incomparabilities
+from benchlock.evaluator.records.run_texts import format_interval
 from benchlock.evaluator.report.run_sections import (
     chart_quality,
     choose_quality,
     find_ends,
-    list_estimate_columns,
-    list_metric_cells,
 )
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.statistics.metric_types import Metric
@@ -124,40 +123,45 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     quality = choose_quality(systems)
     qualities = {system: metric for system in systems if (metric := system.metrics.get(quality)) is not None}
     name, speeds = _choose_speeds(systems)
-    ranks = [_rank(metrics) for metrics in (qualities, speeds)]
-    leading, following = ranks if qualities else ranks[::-1]
-    ordered = sorted(
-        systems, key=lambda system: tuple(rank.get(system, len(systems) + 1) for rank in (leading, following))
-    )
+    ranks = [dict(zip(of, rank_metrics([*of.values()]), strict=True)) for of in (qualities, speeds)]
+    ordered = sorted(systems, key=lambda system: [rank.get(system, len(systems) + 1) for rank in ranks])
     front = _find_front(qualities, speeds)
     columns = (
         Column("system", None, "Model, and what distinguishes systems of one model."),
         Column("quality_rank", None, "Rank by quality; ties where intervals overlap."),
-        *list_estimate_columns(quality, None, "Quality metric, the first that all systems have."),
+        Column(quality, None, "Quality metric, the first that all systems have."),
+        Column(f"{quality} interval", None, "At 95 %."),
         Column("speed_rank", None, "Rank by speed; ties where intervals overlap."),
-        *list_estimate_columns(name, next((metric.unit for metric in speeds.values()), None), "Metric of speed."),
+        Column(name, next((metric.unit for metric in speeds.values()), None), "Metric of speed."),
+        Column(f"{name} interval", None, "At 95 %."),
         Column("pareto_front", None, "Whether no other system is at least as good in both values, and better in one."),
-        Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
         Column("runs", None, "Runs that count together."),
         Column("run", None, "The first of these runs."),
+        Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
         Column("lock", None, "Its lock; a rerun of it measures again."),
     )
     rows: list[tuple[Cell, ...]] = [
         (
             system.name,
             ranks[0].get(system),
-            *list_metric_cells(qualities.get(system)),
+            *_list_cells(qualities.get(system)),
             ranks[1].get(system),
-            *list_metric_cells(speeds.get(system)),
+            *_list_cells(speeds.get(system)),
             front.get(system),
-            system.size / _MEGABYTE,
             len(system.runs),
             system.runs[0].id,
+            system.size / _MEGABYTE,
             system.arms[0].lock.id,
         )
         for system in ordered
     ]
-    notes = (_RANKS, _SINGLE_RUNS, *([] if qualities else [_NO_QUALITY]), *replays, *_list_notes(ordered))
+    notes = (
+        _RANKS,
+        _SINGLE_RUNS,
+        *([] if qualities else [_NO_QUALITY]),
+        *replays,
+        *(f"{system.name}: {note}" for system in ordered for note in system.notes()),
+    )
     table = Table(f"board-{number}", f"Board {number}", columns, tuple(rows), {}, notes)
     charts = tuple(_chart(f"board-{number}", quality, name, speeds))
     return Board(_describe_conditions(pairs[0]), reasons, tuple(ordered), table, charts)
@@ -173,12 +177,6 @@ def _choose_speeds(systems: Sequence[System]) -> tuple[str, Mapping[System, Metr
 
 def _find_speed(system: System, name: str) -> Metric | None:
     return system.throughput if name == "throughput" else system.metrics.get(name)
-
-
-def _rank(metrics: Mapping[System, Metric]) -> dict[System, int]:
-    """Return the ranks of systems, the best value of a rank first."""
-    ranks = dict(zip(metrics, rank_metrics(list(metrics.values())), strict=True))
-    return {system: ranks[system] for system in sorted(metrics, key=lambda system: -_orient(metrics[system]))}
 
 
 def _orient(metric: Metric) -> float:
@@ -205,6 +203,10 @@ def _chart(board: str, quality: str, name: str, speeds: Mapping[System, Metric])
     yield from chart_quality(f"{board}-quality", quality, f"{words} ({unit})", points, has_area=True)
 
 
+def _list_cells(metric: Metric | None) -> tuple[Cell, Cell]:
+    return (None, None) if metric is None else (metric.value, format_interval(metric))
+
+
 def _scale(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
     return None if ends is None else (ends[0] * factor, ends[1] * factor)
 
@@ -214,7 +216,3 @@ def _describe_conditions(pair: LockedRun) -> str:
     host = run.start.host
     cpu = f", {host.get('cores')} of {host['cpu_model']}" if host.get("cpu_model") else ""
     return f"{lock.scenario['name']}, {run.start.isolation} on {run.start.platform_name}{cpu}"
-
-
-def _list_notes(systems: Sequence[System]) -> Iterator[str]:
-    yield from (f"{system.name}: {note}" for system in systems for note in system.notes())

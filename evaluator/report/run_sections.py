@@ -40,15 +40,14 @@ def describe_runs(systems: Sequence[System]) -> Iterator[Section]:
     yield from filter(None, (_results(systems), _latencies(systems), _batches(systems), _cold_starts(systems)))
 
 
-def list_estimate_columns(name: str, unit: str | None, meaning: str) -> tuple[Column, Column, Column]:
+def _estimate_columns(name: str, unit: str | None, meaning: str) -> tuple[Column, Column, Column]:
     """Return the columns of a metric with its interval."""
     ends = (("low", "Lower end of its 95 % interval."), ("high", "Upper end of it."))
     low, high = (Column(f"{name}_{end}", unit, words) for end, words in ends)
     return Column(name, unit, meaning), low, high
 
 
-def list_metric_cells(metric: Metric | None) -> tuple[Cell, Cell, Cell]:
-    """Return the value of a metric and the ends of its interval; all unknown without a metric."""
+def _metric_cells(metric: Metric | None) -> tuple[Cell, Cell, Cell]:
     return (None, None, None) if metric is None else (metric.value, metric.ci.low, metric.ci.high)
 
 
@@ -58,7 +57,7 @@ def _results(systems: Sequence[System]) -> Section:
     columns = (
         Column("id", None, "Number in this report."),
         Column("name", None, "Model, and what distinguishes systems of one model."),
-        *list_estimate_columns(quality, None, "Quality metric of the request, the first that all systems have."),
+        *_estimate_columns(quality, None, "Quality metric of the request, the first that all systems have."),
         Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
         Column("online_latency", "s", "Trimmed mean of single_stream: a fifth of the calls left out at each end."),
         Column("online_p90", "s", "90th percentile of single_stream."),
@@ -74,9 +73,7 @@ def _results(systems: Sequence[System]) -> Section:
         p90 = None if tail is None else tail.value
         rate = None if system.throughput is None else system.throughput.value
         speed = (seconds, p90, rate, system.value("optimal_batch"), calls)
-        rows.append(
-            (number, system.name, *list_metric_cells(system.metrics.get(quality)), system.size / _MEGABYTE, *speed)
-        )
+        rows.append((number, system.name, *_metric_cells(system.metrics.get(quality)), system.size / _MEGABYTE, *speed))
     table = Table("results", "Results by system", columns, tuple(rows), {"runs": sum(len(s.runs) for s in systems)})
     timed = {system: times[0] for system in systems if (times := online[system.name]) is not None}
     unit, factor = pick_time_unit(timed.values())
@@ -178,9 +175,7 @@ def _latencies(systems: Sequence[System]) -> Section | None:
             continue
         measured = {metric.name: metric for metric in arm.metrics()}
         metrics = [measured.get(name) for name in names]
-        rows.append(
-            (system.name, run.id, len(latencies), *(c for metric in metrics for c in list_metric_cells(metric)))
-        )
+        rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
         curves.append(find_distribution(system.name, latencies))
         if None not in metrics:
             half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))
@@ -191,7 +186,7 @@ def _latencies(systems: Sequence[System]) -> Section | None:
         _NAME,
         Column("run", None, "Run of the curve, the first one of the system."),
         Column("calls", None, "Timed calls."),
-        *(column for name in names for column in list_estimate_columns(name, "s", "Percentile.")),
+        *(column for name in names for column in _estimate_columns(name, "s", "Percentile.")),
     )
     rest = f" The chart has the first {_CURVES} of {len(curves)} systems." if len(curves) > _CURVES else ""
     words = (*filter(None, [" ".join(answers)]), _BAND + rest)
@@ -220,11 +215,11 @@ def _batches(systems: Sequence[System]) -> Section | None:
     columns = (
         _NAME,
         Column("batch", "samples", "Samples per call."),
-        *list_estimate_columns("throughput", "samples/s", "Samples per second."),
+        *_estimate_columns("throughput", "samples/s", "Samples per second."),
         Column("speedup", "x", "throughput / that of the smallest batch size."),
     )
     rows = tuple(
-        (name, size, *list_metric_cells(rate), speedups[name][size])
+        (name, size, *_metric_cells(rate), speedups[name][size])
         for name, rates in sweeps.items()
         for size, rate in sorted(rates.items())
     )
@@ -285,7 +280,7 @@ def _cold_starts(systems: Sequence[System]) -> Section | None:
         phases = {phase: metric for phase, metric in known.items() if metric is not None}
         if not phases:
             continue
-        rows += [(system.name, phase, *list_metric_cells(metric), metric.n) for phase, metric in phases.items()]
+        rows += [(system.name, phase, *_metric_cells(metric), metric.n) for phase, metric in phases.items()]
         whole = format_duration(system.value("cold_start") or sum(metric.value for metric in phases.values()))
         longest = max(phases, key=lambda phase: phases[phase].value)
         part = format_duration(phases[longest].value)
@@ -297,7 +292,7 @@ def _cold_starts(systems: Sequence[System]) -> Section | None:
     columns = (
         _NAME,
         Column("phase", None, "Part of a start, in order."),
-        *list_estimate_columns("duration", "s", "Median over the starts."),
+        *_estimate_columns("duration", "s", "Median over the starts."),
         Column("starts", None, "Measured starts."),
     )
     words = " ".join(answers)

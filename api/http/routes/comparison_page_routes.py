@@ -16,7 +16,6 @@ from benchlock.api.web.compare_pages import make_compare
 from benchlock.api.web.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.links import lock_diff_path
 from benchlock.api.web.lock_pages import make_lock, make_lock_diff, write_lock
-from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import RunId, parse_run_id
 
 _RUN: Final = "run/"
@@ -24,20 +23,15 @@ _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
 _SEE_OTHER: Final = 303
-_MOST_RUNS: Final = 100
-"""Runs of an address that are parsed at all; a page shows fewer."""
 
 
 def _parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
     """Return the runs in the address, with or without ``run/``.
 
     Raises:
-        InvalidInputError: A text is not a run id, or there are very many.
+        InvalidInputError: A text is not a run id.
     """
     texts = [text.strip() for text in request.query_params.getall("run", []) if text.strip()]
-    if len(texts) > _MOST_RUNS:
-        step = "compare fewer runs, or open a leaderboard: /leaderboards"
-        raise InvalidInputError(f"{len(texts)} runs are too many for one page", where="run", next_step=step)
     return tuple(parse_run_id(text[:64] if text.startswith(_RUN) else f"{_RUN}{text[:64]}") for text in texts)
 
 

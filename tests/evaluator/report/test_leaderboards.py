@@ -92,7 +92,13 @@ def test_the_pareto_front_is_what_no_point_dominates(points: list[tuple[float, f
 
 
 def test_the_pareto_front_of_a_golden_case() -> None:
-    assert find_pareto_front([(0.9, 10), (0.8, 20), (0.8, 15), (0.7, 20), (0.9, 10)]) == (True, True, False, False, True)
+    assert find_pareto_front([(0.9, 10), (0.8, 20), (0.8, 15), (0.7, 20), (0.9, 10)]) == (
+        True,
+        True,
+        False,
+        False,
+        True,
+    )
 
 
 def within(low: float | None, high: float | None, name: str = "top1") -> Metric:

@@ -26,8 +26,8 @@ _NAME: Final = 16
 
 _NUMERIC: Final = frozenset(("value", "low", "high", "ratio"))
 """The columns whose cells are aligned as numbers, also where they are written with a unit."""
-_SHORT_RUN: Final = len("run/") + 10
-"""The characters of a run's id in tables: its time, which the commands accept as a prefix."""
+_SHORT: Final = {"run": len("run/") + 10, "lock": len("sha256:") + 12}
+"""The characters of an id in tables, which the commands accept as a prefix; those of a run are its time."""
 
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
@@ -82,8 +82,8 @@ def _show_cell(value: Cell, column: Column) -> Markup:
     """Return a cell of a table, as a link where its column names pages."""
     shown = format_cell(column, value)
     path = link_cell(column.name, value)
-    if column.name == "run" and path is not None:
-        shown = shown[:_SHORT_RUN]
+    if path is not None:
+        shown = shown[: _SHORT.get(column.name)]
     return escape(shown) if path is None else Markup('<a href="{}">{}</a>').format(path, shown)
 
 

@@ -35,6 +35,7 @@ from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
+from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -197,7 +198,7 @@ def create_app(
     app = Litestar(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=CONTROLLERS)),
-            complete_methods(Router("/", route_handlers=PAGE_CONTROLLERS)),
+            complete_methods(Router("/", route_handlers=(*PAGE_CONTROLLERS, *QUEUE_PAGE_CONTROLLERS))),
         ],
         dependencies={
             "service": _provide(service),

@@ -1,6 +1,6 @@
 """Answers that are pages: HTML, CSV of their tables, and errors for readers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -38,17 +38,8 @@ def view(request: AnyRequest, service: Service) -> Viewer:
     )
 
 
-def respond_with_page(
-    page: Page, request: AnyRequest, service: Service, status: int = 200, more_headers: Mapping[str, str] | None = None
-) -> BytesResponse:
+def respond_with_page(page: Page, request: AnyRequest, service: Service, status: int = 200) -> BytesResponse:
     """Answer with a page, or with the table of it that the parameter ``csv`` names.
-
-    Args:
-        page: The page.
-        request: The request.
-        service: The service.
-        status: The status of the response.
-        more_headers: Further headers, which replace those of all pages.
 
     Raises:
         UnknownNameError: The page has no table of that name.
@@ -61,7 +52,9 @@ def respond_with_page(
             raise UnknownNameError(f"no table {name[:64]!r} on this page", next_step=", ".join(page.tables))
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', "cache-control": "no-store"}
         return BytesResponse(format_csv(page.tables[name]).encode(), "text/csv; charset=utf-8", headers)
-    headers = {**PAGE_HEADERS, **(more_headers or {})}
+    headers = dict(PAGE_HEADERS)
+    if page.has_secret:
+        headers["cache-control"] = "no-store"
     return BytesResponse(render_page(page, view(request, service)), HTML, headers, status)
 
 

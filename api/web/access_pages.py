@@ -102,6 +102,7 @@ def make_new_token(token: Token, secret: Secret) -> Page:
         f"New token {token.name}",
         {"token": token, "secret": secret.text},
         trail=(("/tokens", "Tokens"),),
+        has_secret=True,
     )
 
 

@@ -40,7 +40,6 @@ from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
 
 AnyRequest = Request[Any, Any, Any]
 _LONGEST_FORM: Final = 1 << 16
-_NO_STORE: Final = {"cache-control": "no-store"}
 
 
 class QueuePageController(Controller):
@@ -108,7 +107,7 @@ class AccessPageController(Controller):
         scopes = Scopes.parse(data.get("scopes", "").split())
         lifetime, name = parse_lifetime(data.get("expires", "").strip()), data.get("name", "").strip()
         created = await service.work.do(open_tokens(service.registry).create, name, scopes, lifetime)
-        return respond_with_page(make_new_token(*created), request, service, 201, _NO_STORE)
+        return respond_with_page(make_new_token(*created), request, service, 201)
 
     @post("/tokens/revoke", opt=ADMIN | PAGE, status_code=303)
     async def revoke_token(self, service: Injected[Service], request: AnyRequest, data: Form) -> Response[bytes]:

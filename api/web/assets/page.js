@@ -106,7 +106,7 @@ async function renew() {
   if (address) document.addEventListener("visibilitychange", watch);
   for (let seconds; (seconds = Number(document.body.dataset.refresh)); ) {
     await new Promise((resolve) => setTimeout(resolve, 1000 * (address ? seconds : Math.min(seconds, 1))));
-    await replaceMain();
+    if (document.body.dataset.refresh) await replaceMain();
   }
   stream?.close();
 }

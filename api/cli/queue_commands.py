@@ -21,13 +21,16 @@ from benchlock.api.client.worker_setup import (
 from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.queue_types import Job, JobState, Machine, MachineId, Queue, parse_job_id
+from benchlock.evaluator.queue.queue_texts import (
+    describe_machine,
+    find_machine_trouble,
+    job_state,
+    machine_state,
+)
+from benchlock.evaluator.queue.queue_types import JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.requests.evaluation_request import Request
 
-_SKEW_SHOWN = 5.0
-"""Minimum difference of clocks in seconds that a table shows."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 
 
@@ -193,49 +196,3 @@ def open_queue(invocation: Invocation) -> Queue:
 def machine_document(machine: Machine) -> dict[str, Any]:
     """Return the JSON document of a machine: the machine as over HTTP, and its state in a word."""
     return {**msgspec.to_builtins(machine), "state": machine_state(machine)}
-
-
-def describe_machine(machine: Machine) -> str:
-    """Describe the platform of a machine, and what its worker runs outside of containers."""
-    facts = machine.facts
-    more = [word for word, allowed in (("processes", facts.processes), ("models' code", facts.code)) if allowed]
-    if machine.skew is not None and abs(machine.skew) >= _SKEW_SHOWN:
-        word = "ahead of" if machine.skew > 0 else "behind"
-        more.append(f"its clock is {describe_seconds(abs(machine.skew))} {word} the queue's")
-    return ", ".join([facts.host.platform, format_count(facts.host.cpus, "CPU"), *more])
-
-
-def find_machine_trouble(machine: Machine) -> str:
-    """Return the reason why a machine gets no jobs, empty if it gets some."""
-    hold = None
-    if machine.held is not None:
-        when = (
-            f"for another {describe_seconds(machine.held_for)}" if machine.held_for else "until a job ends well there"
-        )
-        hold = f"held back {when}: {machine.held}"
-    return machine.gone_because or machine.draining or hold or ""
-
-
-def describe_seconds(seconds: float) -> str:
-    """Describe a duration in its two largest units."""
-    whole = round(seconds)
-    for name, size, rest, small in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            return f"{whole // size} {name} {whole % size // small} {rest}"
-    return f"{whole} s"
-
-
-def machine_state(machine: Machine) -> str:
-    """Return the state of a machine in a word."""
-    if machine.gone:
-        return "gone"
-    if machine.draining is not None:
-        return "draining"
-    if machine.held_for:
-        return "held back"
-    return "free" if machine.job is None else "busy"
-
-
-def job_state(job: Job) -> str:
-    """Return the state of a job, with the phase of a leased one."""
-    return f"{job.state} ({job.phase})" if job.phase else "queued" if job.state == "delayed" else job.state

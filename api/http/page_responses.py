@@ -55,10 +55,10 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
         headers = {"content-disposition": f'attachment; filename="{name}.csv"', "cache-control": "no-store"}
         return BytesResponse(format_csv(page.tables[name]).encode(), "text/csv; charset=utf-8", headers)
     headers = dict(PAGE_HEADERS)
-    if page.refresh is not None:
-        headers["refresh"] = str(page.refresh)
+    if page.has_secret:
+        headers["cache-control"] = "no-store"
     content = render_page(page, view(request, service))
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if "gzip" in request.headers.get("accept-encoding", "") and not page.has_secret:
         content = gzip.compress(content, _LEVEL, mtime=0)
         headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
     return BytesResponse(content, HTML, headers, status)

@@ -18,6 +18,7 @@ from benchlock.evaluator.records.run_texts import format_interval, format_metric
 from benchlock.evaluator.records.run_types import Run, RunFilter, VersionSelector
 from benchlock.evaluator.statistics.metric_types import format_value
 from benchlock.registry.artifact_names import Reference, parse_target
+from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Entry
 from benchlock.registry.manifests.manifest_types import Model
@@ -89,6 +90,7 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "description": find_description(document),
         "tags": document.get("tags", ()),
         "facts": tuple(_list_facts(document)),
+        "may_publish": get_actor().may_publish(name),
         "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
         "inputs": tuple(_list_ports(document.get("inputs", ()))),
         "outputs": tuple(_list_ports(document.get("outputs", ()))),

@@ -19,6 +19,11 @@ def run_path(run: str) -> str:
     return f"/runs/{run.removeprefix('run/')}"
 
 
+def job_path(job: str) -> str:
+    """Return the path of the page of a job."""
+    return f"/jobs/{job.removeprefix('job/')}"
+
+
 def lock_path(lock: str) -> str:
     """Return the path of the page of a lock."""
     return f"/locks/{lock}"

@@ -38,6 +38,7 @@ class Page:
         twin: The path of the same content as JSON at the API; None without one.
         trail: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
+        has_secret: Whether it shows a secret, so that no cache may store it.
     """
 
     template: str
@@ -47,3 +48,4 @@ class Page:
     twin: str | None = None
     trail: tuple[tuple[str, str], ...] = ()
     refresh: int | None = None
+    has_secret: bool = False

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from benchlock.api.local.local_registry import now
 from benchlock.api.web.links import link_cell
 from benchlock.api.web.page import Page, Viewer
 from benchlock.artifacts.digest import digest_bytes
@@ -18,6 +19,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell, name_column
 from benchlock.evaluator.analysis.tables import Cell, Column
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
+from benchlock.evaluator.queue.queue_types import new_job_id
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -26,8 +28,8 @@ _NAME: Final = 16
 
 _NUMERIC: Final = frozenset(("value", "low", "high", "ratio"))
 """The columns whose cells are aligned as numbers, also where they are written with a unit."""
-_SHORT: Final = {"run": len("run/") + 10, "lock": len("sha256:") + 12}
-"""The characters of an id in tables, which the commands accept as a prefix; those of a run are its time."""
+_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12}
+"""The characters of ids in tables, which the commands accept as prefixes."""
 
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
@@ -110,7 +112,12 @@ def _environment() -> Environment:
         "heading": name_column,
         "draw": _draw,
     }
-    environment.globals |= {"numeric": _NUMERIC, "style": _asset_path("style"), "script": _asset_path("page")}
+    environment.globals |= {
+        "numeric": _NUMERIC,
+        "style": _asset_path("style"),
+        "script": _asset_path("page"),
+        "new_job": lambda: new_job_id(now()),
+    }
     return environment
 
 

@@ -1,6 +1,7 @@
 """Jobs and machines as read from the database, and explanations of why a job waits."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
@@ -146,15 +147,22 @@ MAX_SHOWN_MACHINES: Final = 100
 """The maximum number of machines in an explanation; those that lack least come first."""
 
 
-def explain(connection: Connection, job: JobId, moment: Moment) -> Explanation:
-    """Explain why a job is in its state. Raises as ``Queue.explain``."""
+def explain(connection: Connection, job: JobId, moment: Moment, known: Sequence[Machine] | None = None) -> Explanation:
+    """Explain why a job is in its state. Raises as ``Queue.explain``.
+
+    Args:
+        connection: The connection.
+        job: The job.
+        moment: The time, and the queue's intervals.
+        known: The machines, if they are loaded already.
+    """
     entry = load_job(connection, job, moment.now)
     if entry.state not in ("queued", "delayed"):
         return Explanation(entry, blocked=False, sentence=_describe_state(entry))
     row = connection.execute(
         select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
     ).one()
-    by_id = {machine.id: machine for machine in load_machines(connection, moment)}
+    by_id = {machine.id: machine for machine in (load_machines(connection, moment) if known is None else known)}
     fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
     avoided_ids = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
     matches = sorted(

@@ -143,6 +143,13 @@ class SqlQueue:
         with read_transaction(self._database) as connection:
             return job_status.explain(connection, job, self._moment(connection))
 
+    def explain_all(self, jobs: Sequence[JobId]) -> list[Explanation]:
+        """Explain several jobs; raise as ``explain``."""
+        with read_transaction(self._database) as connection:
+            moment = self._moment(connection)
+            known = load_machines(connection, moment)
+            return [job_status.explain(connection, job, moment, known) for job in jobs]
+
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         """Store a machine with its facts and the skew of its clock."""
         size_limits.check_text(machine, size_limits.MACHINE, "machine")

@@ -1,7 +1,7 @@
 """Audit log: changes in their own transaction, and denials and failures, written once and then counted."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
@@ -120,6 +120,17 @@ class AuditLog:
             digests = {(actions.name, id_): digest_record({actions.name: [row]}) for id_, row in rows.items()}
             check_records(connection, (actions.name,), rows, digests)
             return tuple(AuditEntry(**row) for row in rows.values())
+
+    def find_last_times(self, actors: Iterable[str]) -> dict[str, datetime]:
+        """Return the time of the newest entry of each actor that has one."""
+        times = {}
+        with read_transaction(self._engine) as connection:
+            for actor in actors:
+                newest = select(actions.c.at).where(actions.c.actor == actor).order_by(actions.c.id.desc()).limit(1)
+                at = connection.execute(newest).scalar()
+                if at is not None:
+                    times[actor] = at
+        return times
 
 
 def now() -> datetime:

@@ -126,10 +126,12 @@ class Actor:
         Raises:
             ForbiddenError: The actor may not.
         """
-        namespace, slash, _ = name.partition("/")
-        scope = f"{_PUBLISH}{namespace}" if slash else _ANYWHERE
-        if self.scopes.texts.isdisjoint({"admin", _ANYWHERE, scope}):
-            raise _forbidden(self, f"{name} needs the scope {scope}", where=name)
+        if not self.may_publish(name):
+            raise _forbidden(self, f"{name} needs the scope {_publishing_scope(name)}", where=name)
+
+    def may_publish(self, name: str) -> bool:
+        """Return whether the actor may publish and yank versions of this name."""
+        return not self.scopes.texts.isdisjoint({"admin", _ANYWHERE, _publishing_scope(name)})
 
     def require_own(self, owner: str, what: str) -> None:
         """Raise unless the actor is ``owner`` or has the scope ``admin``; ``what`` names the object in the error.
@@ -175,6 +177,11 @@ def use_actor(actor: Actor) -> Iterator[None]:
         yield
     finally:
         _acting.reset(before)
+
+
+def _publishing_scope(name: str) -> str:
+    namespace, slash, _ = name.partition("/")
+    return f"{_PUBLISH}{namespace}" if slash else _ANYWHERE
 
 
 def _forbidden(actor: Actor, what: str, where: str | None = None) -> ForbiddenError:

@@ -294,6 +294,14 @@ class Catalogue:
             for id_, text in connection.execute(select(locks.c.id, locks.c.text).order_by(locks.c.id)):
                 yield load(text, id_)
 
+    def list_locks_with(self, reference: Reference, limit: int) -> tuple[tuple[Digest, datetime], ...]:
+        """Return the ids and the times of the newest locks with a version, at most ``limit``."""
+        name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
+        query = select(locks.c.id, locks.c.created_at).order_by(locks.c.created_at.desc(), locks.c.id).limit(limit)
+        query = query.where(name == reference.name, version == str(reference.version))
+        with read_transaction(self._engine) as connection:
+            return tuple((Digest(row.id), row.created_at) for row in connection.execute(query))
+
     def find_lock(self, text: str) -> Digest:
         """Return the id of the only stored lock whose id is ``text`` or begins with it.
 

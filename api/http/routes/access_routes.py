@@ -35,7 +35,7 @@ from benchlock.api.schemas.access_schemas import (
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.registry.auth.permissions import Scopes, get_actor
 from benchlock.registry.auth.token_format import Secret
-from benchlock.registry.auth.tokens import Token, parse_grace, parse_lifetime, parse_token_id
+from benchlock.registry.auth.tokens import Token, TokenId, parse_grace, parse_lifetime, parse_token_id
 
 _ID = "01m7zpsb9cmkr23pzwhqxxkrge"
 _TOKEN = {
@@ -183,11 +183,7 @@ class AccessController(Controller):
         Other servers of this registry reject the token after at most two seconds.
         """
         id_ = parse_token_id(f"token/{token}")
-        changed = await service.work.do(open_tokens(service.registry).revoke, id_)
-        service.authority.forget()
-        while await service.work.do(open_queue(service.registry).cancel_token_work):
-            pass
-        return RevocationResult(token=id_, changed=changed)
+        return RevocationResult(token=id_, changed=await revoke(service, id_))
 
     @get(
         "/log",
@@ -221,6 +217,15 @@ class AccessController(Controller):
         """Read the id and the scopes of the token that the request was sent with."""
         who = get_actor()
         return Caller(id=who.id, scopes=tuple(sorted(who.scopes.texts)))
+
+
+async def revoke(service: Service, token: TokenId) -> bool:
+    """Revoke a token and cancel its work; return ``False`` if it is revoked already."""
+    changed = await service.work.do(open_tokens(service.registry).revoke, token)
+    service.authority.forget()
+    while await service.work.do(open_queue(service.registry).cancel_token_work):
+        pass
+    return changed
 
 
 def _new(token: Token, secret: Secret) -> Response[bytes]:

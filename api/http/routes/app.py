@@ -36,6 +36,7 @@ from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
+from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -129,6 +130,8 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
+ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *QUEUE_PAGE_CONTROLLERS)
+"""All controllers of pages."""
 PREFIX: Final = "/v1"
 
 
@@ -198,7 +201,7 @@ def create_app(
     app = Litestar(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=CONTROLLERS)),
-            complete_methods(Router("/", route_handlers=(*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS))),
+            complete_methods(Router("/", route_handlers=ALL_PAGES)),
         ],
         dependencies={
             "service": _provide(service),

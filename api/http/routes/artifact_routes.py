@@ -356,7 +356,7 @@ class PublicationController(Controller):
     )
     async def yank_version(self, service: Injected[Service], data: YankIn) -> YankResult:
         """Hide a version from new resolutions; locks with it can still be run."""
-        return await service.work.do(_yank, service.registry.catalogue, data)
+        return await service.work.do(yank, service.registry.catalogue, data)
 
 
 def _publish(service: Service, data: Publication) -> PublishedVersion:
@@ -371,7 +371,8 @@ def _publish(service: Service, data: Publication) -> PublishedVersion:
     return encode_published_version(result, tuple(warnings))
 
 
-def _yank(catalogue: Catalogue, data: YankRequest) -> YankResult:
+def yank(catalogue: Catalogue, data: YankRequest) -> YankResult:
+    """Yank or unyank a version."""
     reference = parse_reference(data.target)
     changed = catalogue.unyank(reference) if data.undo else catalogue.yank(reference, data.reason)
     return YankResult(target=str(reference), yanked=not data.undo, changed=changed)

@@ -147,7 +147,7 @@ class JobController(Controller):
 
         409 with `conflict` explains why no versions satisfy the request; `explanation` lists machines for the job.
         """
-        return await queues.service.ask.do(_submit_job, queues.service.embedded, queues.queue, data)
+        return await queues.service.ask.do(queue_job, queues.service.embedded, queues.queue, data)
 
     @delete(
         "/jobs/{job_id:str}",
@@ -258,7 +258,8 @@ async def stream_events(
         silent += POLL_SECONDS
 
 
-def _submit_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission) -> Job:
+def queue_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission) -> Job:
+    """Queue the lock or the request of a submission."""
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
     job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)

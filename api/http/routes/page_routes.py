@@ -56,7 +56,7 @@ def read_query(request: AnyRequest, type_: type[Query]) -> Query:
     return type_(**given)
 
 
-def _choose(name: str, text: str, values: Sequence[str]) -> str | None:
+def choose(name: str, text: str, values: Sequence[str]) -> str | None:
     """Return one of ``values``, None for an empty text.
 
     Raises:
@@ -68,7 +68,7 @@ def _choose(name: str, text: str, values: Sequence[str]) -> str | None:
 
 
 def _parse_listing(query: CatalogueQuery) -> VersionFilter:
-    kind, task = _choose("kind", query.kind, KINDS), _choose("task", query.task, get_args(Task))
+    kind, task = choose("kind", query.kind, KINDS), choose("task", query.task, get_args(Task))
     return parse_version_filter(
         kind=cast("Kind | None", kind),
         task=cast("Task | None", task),
@@ -79,7 +79,7 @@ def _parse_listing(query: CatalogueQuery) -> VersionFilter:
 
 
 def _parse_chosen(query: RunQuery) -> RunFilter:
-    outcome = _choose("outcome", query.outcome, get_args(Outcome))
+    outcome = choose("outcome", query.outcome, get_args(Outcome))
     return parse_run_filter(
         lock=query.lock or None,
         outcome=cast("Outcome | None", outcome),

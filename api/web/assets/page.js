@@ -78,20 +78,37 @@ async function load(address) {
   return new DOMParser().parseFromString(/** @type {string} */ (policy ? policy.createHTML(text) : text), "text/html");
 }
 
+async function replaceMain() {
+  const main = document.querySelector("main");
+  if (document.hidden || document.activeElement?.closest("main form")) return;
+  const page = await load(location.href);
+  const next = page?.querySelector("main");
+  if (!page || !main || !next) return;
+  main.replaceWith(next);
+  addCopyButtons(next);
+  document.body.dataset.refresh = page.body.dataset.refresh ?? "";
+}
+
+/** Renew the page until it ends: each second, or with each event of a stream and at the pace that the page names. */
 async function renew() {
-  const seconds = Number(document.body.dataset.refresh);
-  if (!seconds) return;
-  await new Promise((resolve) => setTimeout(resolve, 1000 * Math.min(seconds, 1)));
-  if (!document.hidden) {
-    const page = await load(location.href);
-    const main = page?.querySelector("main");
-    if (page && main) {
-      document.querySelector("main")?.replaceWith(main);
-      addCopyButtons(main);
-      document.body.dataset.refresh = page.body.dataset.refresh ?? "";
-    }
+  const address = /** @type {HTMLElement | null} */ (document.querySelector("[data-events]"))?.dataset.events;
+  /** @type {EventSource | null} */
+  let stream = null;
+  const watch = () => {
+    stream?.close();
+    stream = address && !document.hidden && document.querySelector("[data-events]") ? new EventSource(address) : null;
+    stream?.addEventListener("job", async () => {
+      await replaceMain();
+      if (!document.querySelector("[data-events]")) stream?.close();
+    });
+  };
+  watch();
+  if (address) document.addEventListener("visibilitychange", watch);
+  for (let seconds; (seconds = Number(document.body.dataset.refresh)); ) {
+    await new Promise((resolve) => setTimeout(resolve, 1000 * (address ? seconds : Math.min(seconds, 1))));
+    if (document.body.dataset.refresh) await replaceMain();
   }
-  await renew();
+  stream?.close();
 }
 
 renew();

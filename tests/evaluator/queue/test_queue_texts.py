@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.cli.queue_commands import describe_machine, find_machine_trouble, machine_state
+from benchlock.evaluator.queue.queue_texts import describe_machine, find_machine_trouble, machine_state
 from benchlock.evaluator.queue.queue_types import Machine, MachineId
 from tests.support.evaluator.queues import facts
 

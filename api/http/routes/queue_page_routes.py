@@ -1,0 +1,166 @@
+"""Routes of the pages of the queue, of tokens, of the audit log and of yanks, with their forms."""
+
+from typing import Annotated, Any, Final, cast, get_args
+
+from litestar import Controller, Request, Response, get, post
+from litestar.params import Parameter
+from msgspec import UNSET
+
+from benchlock.api.http.page_responses import redirect, respond_with_page
+from benchlock.api.http.page_sessions import PAGE, check_form
+from benchlock.api.http.request_authorization import ADMIN, PUBLISH, RUN, OpenAuthority
+from benchlock.api.http.request_limits import ASK, LIST, WHILE_FULL
+from benchlock.api.http.request_parsing import Injected
+from benchlock.api.http.responses import BytesResponse
+from benchlock.api.http.routes.access_routes import revoke
+from benchlock.api.http.routes.artifact_routes import yank
+from benchlock.api.http.routes.job_routes import QueueService, queue_job
+from benchlock.api.http.routes.page_routes import READ_PAGE, Form, choose, read_query
+from benchlock.api.http.service_state import Service
+from benchlock.api.local.local_registry import now, open_log, open_tokens
+from benchlock.api.schemas.artifact_schemas import YankRequest
+from benchlock.api.schemas.job_schemas import JobSubmission
+from benchlock.api.web.access_pages import (
+    LogQuery,
+    TokenQuery,
+    make_log,
+    make_new_token,
+    make_open_tokens,
+    make_tokens,
+)
+from benchlock.api.web.links import artifact_path, job_path
+from benchlock.api.web.queue_pages import QueueQuery, make_job, make_queue
+from benchlock.api.web.yank_pages import make_yank
+from benchlock.artifacts.size_limits import TARGET
+from benchlock.evaluator.queue.queue_types import Job, JobState, parse_job_id
+from benchlock.evaluator.records.run_types import parse_isolation
+from benchlock.registry.artifact_names import parse_reference
+from benchlock.registry.auth.permissions import Scopes
+from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
+
+AnyRequest = Request[Any, Any, Any]
+_LONGEST_FORM: Final = 1 << 16
+
+
+class QueuePageController(Controller):
+    """The pages of the queue, and the forms that submit and cancel jobs."""
+
+    include_in_schema = False
+    request_max_body_size = _LONGEST_FORM
+
+    @get("/jobs", opt=READ_PAGE | LIST)
+    async def show_queue(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
+        """Answer with the jobs and the machines."""
+        query = read_query(request, QueueQuery)
+        state = cast("JobState | None", choose("state", query.state, get_args(JobState)))
+        page = await queues.service.lists.do(make_queue, queues.registry, queues.queue, query, state)
+        return respond_with_page(page, request, queues.service)
+
+    @get("/jobs/{job_id:str}", opt=READ_PAGE)
+    async def show_job(
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: Annotated[str, Parameter(max_length=30)]
+    ) -> BytesResponse:
+        """Answer with the page of a job."""
+        page = await queues.service.work.do(make_job, queues.registry, queues.queue, parse_job_id(f"job/{job_id}"))
+        return respond_with_page(page, request, queues.service)
+
+    @post("/jobs", opt=RUN | ASK | PAGE, status_code=303)
+    async def submit_job(self, queues: Injected[QueueService], request: AnyRequest, data: Form) -> Response[bytes]:
+        """Queue a run of a lock; a form that is sent twice makes one job."""
+        check_form(request, data)
+        job = await queues.service.ask.do(_submit, queues, data)
+        return redirect(job_path(job.id))
+
+    @post("/jobs/{job_id:str}/cancel", opt=RUN | PAGE, status_code=303)
+    async def cancel_job(
+        self,
+        queues: Injected[QueueService],
+        request: AnyRequest,
+        job_id: Annotated[str, Parameter(max_length=30)],
+        data: Form,
+    ) -> Response[bytes]:
+        """Cancel a job."""
+        check_form(request, data)
+        job = await queues.service.work.do(queues.queue.cancel, parse_job_id(f"job/{job_id}"))
+        return redirect(job_path(job.id))
+
+
+class AccessPageController(Controller):
+    """The pages of administrators."""
+
+    include_in_schema = False
+    request_max_body_size = _LONGEST_FORM
+
+    @get("/tokens", opt=ADMIN | PAGE | LIST)
+    async def list_tokens(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with the list of tokens."""
+        if isinstance(service.authority, OpenAuthority):
+            return respond_with_page(make_open_tokens(), request, service)
+        registry, query = service.registry, read_query(request, TokenQuery)
+        page = await service.lists.do(make_tokens, open_tokens(registry), open_log(registry), query, now())
+        return respond_with_page(page, request, service)
+
+    @post("/tokens", opt=ADMIN | PAGE, status_code=201)
+    async def create_token(self, service: Injected[Service], request: AnyRequest, data: Form) -> BytesResponse:
+        """Create a token. Only this answer has its secret, and no cache may store it."""
+        check_form(request, data)
+        scopes = Scopes.parse(data.get("scopes", "").split())
+        lifetime, name = parse_lifetime(data.get("expires", "").strip()), data.get("name", "").strip()
+        created = await service.work.do(open_tokens(service.registry).create, name, scopes, lifetime)
+        return respond_with_page(make_new_token(*created), request, service, 201)
+
+    @post("/tokens/revoke", opt=ADMIN | PAGE, status_code=303)
+    async def revoke_token(self, service: Injected[Service], request: AnyRequest, data: Form) -> Response[bytes]:
+        """Revoke a token and cancel its work."""
+        check_form(request, data)
+        await revoke(service, parse_token_id(data.get("token", "")))
+        return redirect("/tokens")
+
+    @get("/audit", opt=ADMIN | PAGE | LIST)
+    async def read_log(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with a page of the audit log."""
+        query = read_query(request, LogQuery)
+        page = await service.lists.do(make_log, open_log(service.registry), query)
+        return respond_with_page(page, request, service)
+
+
+class YankPageController(Controller):
+    """The page that yanks a version, or undoes that."""
+
+    include_in_schema = False
+    request_max_body_size = _LONGEST_FORM
+
+    @get("/yank", opt=PUBLISH | PAGE | LIST)
+    async def show_yank(
+        self,
+        service: Injected[Service],
+        request: AnyRequest,
+        target: Annotated[str, Parameter(max_length=TARGET)],
+    ) -> BytesResponse:
+        """Answer with who uses a version, and the form to yank it."""
+        page = await service.lists.do(make_yank, service.registry, parse_reference(target), now())
+        return respond_with_page(page, request, service)
+
+    @post("/yank", opt=PUBLISH | WHILE_FULL | PAGE, status_code=303)
+    async def yank_version(self, service: Injected[Service], request: AnyRequest, data: Form) -> Response[bytes]:
+        """Yank a version, or undo that."""
+        check_form(request, data)
+        reference = parse_reference(data.get("target", "")[:TARGET])
+        change = YankRequest(target=str(reference), reason=data.get("reason", ""), undo="undo" in data)
+        await service.work.do(yank, service.registry.catalogue, change)
+        return redirect(artifact_path(reference.kind, reference.name, str(reference.version)))
+
+
+def _submit(queues: QueueService, data: dict[str, str]) -> Job:
+    """Queue the lock that a form names by its id or the beginning of its id."""
+    lock = queues.registry.catalogue.find_lock(data.get("lock", "").strip())
+    job = data.get("job", "").strip()
+    submission = JobSubmission(
+        lock=lock,
+        isolation=parse_isolation(data.get("isolation", "")),
+        job=parse_job_id(job) if job else UNSET,
+    )
+    return queue_job(queues.service.embedded, queues.queue, submission)
+
+
+QUEUE_PAGE_CONTROLLERS: Final = (QueuePageController, AccessPageController, YankPageController)

@@ -179,7 +179,7 @@ class TraceController(Controller):
         """Answer with a trace as the file of a viewer."""
         from benchlock.evaluator.analysis.exports.formats import EXPORTS  # noqa: PLC0415 - imports numpy
 
-        if _choose("format", format_, tuple(EXPORTS)) is None:
+        if choose("format", format_, tuple(EXPORTS)) is None:
             raise InvalidInputError("no format", next_step=", ".join(EXPORTS))
         run = parse_run_id(f"run/{run_id}")
         content = await service.compare.do(export_trace, service.registry, run, format_)

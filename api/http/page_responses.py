@@ -14,6 +14,7 @@ from benchlock.api.http.responses import ON_ERRORS, BytesResponse
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas.problem_details import NOTHING_SERVED, Problem
 from benchlock.api.web.page import Page, Viewer
+from benchlock.api.web.rendering import PAGE_HEADERS, render_page
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_csv
 from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
@@ -46,8 +47,6 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
     Raises:
         UnknownNameError: The page has no table of that name.
     """
-    from benchlock.api.web.rendering import PAGE_HEADERS, render_page  # noqa: PLC0415 - Jinja2, which the API does not need
-
     name = request.query_params.get("csv")
     if name is not None:
         if name not in page.tables:
@@ -79,7 +78,6 @@ def _as_page(handler: Handler) -> Handler:
         response = handler(request, error)
         if request.scope["path"].startswith("/v1") or "text/html" not in request.headers.get("accept", ""):
             return response
-        from benchlock.api.web.rendering import PAGE_HEADERS, render_page  # noqa: PLC0415 - as above
 
         problem = msgspec.json.decode(response.content, type=Problem)
         service = request.app.state.service

@@ -17,6 +17,7 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_texts import format_interval, format_metric
 from benchlock.evaluator.records.run_types import Run, RunFilter, VersionSelector
 from benchlock.evaluator.statistics.metric_types import format_value
+from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.artifact_names import Reference, parse_target
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
@@ -174,8 +175,6 @@ def _tabulate_versions(entries: tuple[Entry, ...]) -> Table:
 
 def _judge_claims(registry: LocalRegistry, entry: Entry, runs: list[Run]) -> Iterator[tuple[Cell, ...]]:
     """Yield a row for each claim of a model: the verdict by the newest of its runs that can decide it."""
-    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415 - imports numpy
-
     manifest = registry.catalogue.manifest(entry.reference)
     assert isinstance(manifest, Model)
     judged = []

@@ -11,8 +11,21 @@ from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.api.web.run_pages import list_others
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.charts.svg import LARGE, text
+from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_types import Run, RunId
+from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
+from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
+from benchlock.evaluator.report.systems import group_systems
+from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.comparison_texts import (
+    format_finding,
+    format_flags,
+    format_metrics,
+    format_verdicts,
+    name_arm,
+)
 from benchlock.registry.lock.lockfile import Lock
 
 if TYPE_CHECKING:
@@ -88,9 +101,6 @@ def _add_comparison(
     anyway: bool,
 ) -> None:
     """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
-    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415 - imports numpy
-    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - as above
-
     prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
     comparison = compare_runs(pairs, prediction_pairs.compare)
     context["reasons"] = comparison.reasons
@@ -116,9 +126,6 @@ def _add_comparison(
 
 def _make_sections(registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], *, force: bool) -> "tuple[Section, ...]":
     """Return the sections of the report on the done runs; traces are on the pages of the runs."""
-    from benchlock.evaluator.report.run_sections import describe_origin, describe_runs  # noqa: PLC0415 - as above
-    from benchlock.evaluator.report.systems import group_systems  # noqa: PLC0415 - as above
-
     done = [(lock, run) for lock, run in pairs if run.end is not None and run.end.outcome == "done"]
     if not done:
         return ()
@@ -128,8 +135,6 @@ def _make_sections(registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], *
 
 def _list_remarks(comparison: "Comparison") -> Iterator[str]:
     """Yield which runs have unusable times, and which LoadGen does not call valid."""
-    from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of  # noqa: PLC0415 - as above
-
     for run in (run for arm in comparison.arms for run in arm.runs):
         if reason := explain_unusable_times(run):
             yield reason
@@ -156,7 +161,6 @@ def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
 
 
 def _tabulate_findings(comparison: "Comparison") -> Table:
-    from benchlock.evaluator.workflows.comparison_texts import format_finding  # noqa: PLC0415 - as above
 
     rows: list[tuple[Cell, ...]] = [
         (name, finding.metric, *format_finding(finding))
@@ -169,8 +173,6 @@ def _tabulate_findings(comparison: "Comparison") -> Table:
 
 def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Finding]]]":
     """Yield the findings on each further system with its name; the first one has number 1."""
-    from benchlock.evaluator.workflows.comparison_texts import name_arm  # noqa: PLC0415 - as above
-
     for number, (arm, findings) in enumerate(comparison.findings, 2):
         yield f"{number}: {name_arm(arm)}", findings
 
@@ -186,8 +188,6 @@ def _list_answers(comparison: "Comparison") -> Iterator[str]:
 
 def _tabulate_results(arms: "Sequence[Arm]") -> Table:
     """Return a row for each metric and a column for each lock, or each run of a single lock."""
-    from benchlock.evaluator.workflows.comparison_texts import format_flags, format_metrics, format_verdicts, name_arm  # noqa: PLC0415 - as above
-
     cells = [format_metrics(arm) for arm in arms]
     metrics = dict.fromkeys(name for arm in cells for name in arm)
     runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
@@ -213,8 +213,6 @@ def _stamp(table: Table) -> Table:
 
 def _stamp_section(section: "Section") -> "Section":
     """Return a section whose question, charts and table say that its runs are not comparable."""
-    from benchlock.evaluator.charts.svg import LARGE, text  # noqa: PLC0415 - charts are rarely stamped
-
     charts = tuple(
         replace(
             chart,

@@ -14,6 +14,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
+from benchlock.evaluator.report.leaderboards import make_boards
 from benchlock.registry.lock.lockfile import Lock
 
 NEWEST: Final = 200
@@ -62,8 +63,6 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     Raises:
         InvalidInputError: The dataset has another form.
     """
-    from benchlock.evaluator.report.leaderboards import make_boards  # noqa: PLC0415 - imports numpy
-
     chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
     runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1)
     pairs, left_out = _pair(registry, runs[:NEWEST])

@@ -9,6 +9,7 @@ from benchlock.api.web.page import Page
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.records.run_comparison import question_differences
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
 from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
@@ -90,8 +91,6 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
     Raises:
         BenchlockError: As ``read_lock`` raises.
     """
-    from benchlock.evaluator.records.run_comparison import question_differences  # noqa: PLC0415 - imports numpy
-
     first, second = read_lock(registry, before), read_lock(registry, after)
     changes = diff(first, second, known_manifests((first, second), registry.store))
     rows = tuple(

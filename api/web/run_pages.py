@@ -32,7 +32,11 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
+from benchlock.evaluator.report.report_files import make_report
+from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
+from benchlock.evaluator.workflows import run_traces
+from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.lock.lockfile import Lock
 
 RUNS: Final = 50
@@ -190,9 +194,6 @@ def show_metrics(metrics: Iterable[Metric]) -> Table:
 
 
 def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
-    from benchlock.evaluator.report.report_files import make_report  # noqa: PLC0415 - imports numpy
-    from benchlock.evaluator.report.systems import group_systems  # noqa: PLC0415 - as above
-    from benchlock.evaluator.workflows import run_traces  # noqa: PLC0415 - as above
 
     systems, warnings = group_systems([(lock, run)], registry.store)
     is_traced = run.end is not None and run_traces.ROLE in run.end.blobs
@@ -203,7 +204,6 @@ def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
 
 
 def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:
-    from benchlock.evaluator.workflows.claim_verdicts import claims_of  # noqa: PLC0415 - imports numpy
 
     rows = tuple(
         (verdict.claim.metric, f"{verdict.claim.value:g} ± {verdict.claim.tolerance:g}", verdict.answer, verdict.reason)

@@ -6,12 +6,16 @@ from typing import Any, Final
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
+from benchlock.evaluator.analysis.exports.formats import EXPORTS
+from benchlock.evaluator.analysis.inspection import ANALYSES, analyze, keep_top
 from benchlock.evaluator.analysis.tables import Cell, Table
 from benchlock.evaluator.charts.icicle_charts import Frame, draw_icicle
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.records.run_texts import describe_subject
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.statistics.metric_types import format_duration
+from benchlock.evaluator.workflows import run_traces
+from benchlock.evaluator.workflows.run_traces import read_run_trace
 
 ROWS: Final = 50
 """The largest number of rows of an analysis on the page."""
@@ -25,10 +29,6 @@ def make_trace(registry: LocalRegistry, id_: RunId) -> Page:
         UnknownNameError: There is no such run.
         BenchlockError: Its trace cannot be read.
     """
-    from benchlock.evaluator.analysis.exports.formats import EXPORTS  # noqa: PLC0415 - imports numpy
-    from benchlock.evaluator.analysis.inspection import ANALYSES, analyze, keep_top  # noqa: PLC0415 - as above
-    from benchlock.evaluator.workflows import run_traces  # noqa: PLC0415 - as above
-
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
@@ -47,9 +47,6 @@ def make_trace(registry: LocalRegistry, id_: RunId) -> Page:
 
 def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:
     """Return the trace of a run for a viewer, in a format of ``trace export``."""
-    from benchlock.evaluator.analysis.exports.formats import EXPORTS  # noqa: PLC0415 - imports numpy
-    from benchlock.evaluator.workflows.run_traces import read_run_trace  # noqa: PLC0415 - as above
-
     run = registry.records.get(id_)
     trace = read_run_trace(run, registry.read_lock(run.start.lock), registry.store)
     return b"".join(EXPORTS[format_](trace, run.id))

@@ -23,10 +23,12 @@ from benchlock.api.web.api_pages import make_api
 from benchlock.api.web.artifact_pages import make_artifact
 from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.page import Page
+from benchlock.api.web.rendering import load_assets
 from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
 from benchlock.api.web.trace_pages import export_trace, make_trace
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
+from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.records.run_types import Outcome, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import KINDS, Kind
 from benchlock.registry.catalogue.version_lists import VersionFilter
@@ -97,8 +99,6 @@ class AssetController(Controller):
     @get("/assets/{name:str}", opt=PUBLIC_PAGE)
     async def read_asset(self, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
         """Answer with an asset."""
-        from benchlock.api.web.rendering import load_assets  # noqa: PLC0415 - Jinja2, which the API does not need
-
         found = load_assets().get(name)
         if found is None:
             raise UnknownNameError("there is no such asset")
@@ -177,8 +177,6 @@ class TraceController(Controller):
     @get("/runs/{run_id:str}/trace/{format_:str}", opt=READ_PAGE | COMPARE)
     async def download_trace(self, service: Injected[Service], run_id: RunIn, format_: RunIn) -> BytesResponse:
         """Answer with a trace as the file of a viewer."""
-        from benchlock.evaluator.analysis.exports.formats import EXPORTS  # noqa: PLC0415 - imports numpy
-
         if choose("format", format_, tuple(EXPORTS)) is None:
             raise InvalidInputError("no format", next_step=", ".join(EXPORTS))
         run = parse_run_id(f"run/{run_id}")

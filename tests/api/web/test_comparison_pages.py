@@ -22,7 +22,7 @@ from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examin
 from benchlock.evaluator.records.run_comparison import list_incomparabilities
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, new_run_id
 from benchlock.evaluator.workflows.compare import compare_runs
-from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.artifact_names import KINDS, Name
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
 from benchlock.registry.lock.lockfile import Lock, load
@@ -126,7 +126,7 @@ def test_a_changed_lock_is_not_shown(registry: LocalRegistry, seeds: Seeds) -> N
 def test_the_yanked_version_of_a_lock_is_worded_and_escaped(registry: LocalRegistry, seeds: Seeds) -> None:
     lock = seeds.lock()
     registry.catalogue.yank(
-        next(iter(registry.catalogue.newest_versions("model", "digits", None, 1))).reference, HOSTILE
+        next(iter(registry.catalogue.newest_versions("model", Name("digits"), None, 1))).reference, HOSTILE
     )
     text = html(make_lock(registry, lock.id))
     assert "Yanked." in text

@@ -1,0 +1,150 @@
+"""Pages of locks, comparisons and leaderboards over HTTP: addresses, downloads, errors and who may read."""
+
+import dataclasses
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from litestar.testing import TestClient
+
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.evaluator.evidence.run_examination import ExaminedRecords
+from benchlock.registry.auth.permissions import UnauthorizedError
+from benchlock.registry.lock.lockfile import Lock, load
+from tests.api.http.conftest import Client
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.recorded import NOON
+from tests.support.registry.forging import forge, remove_guards
+from tests.support.resolution.variants import variant
+
+HOSTILE = "%22%3E%3Cscript%3Ealert(1)"
+PAGES = ("/locks/{lock}", "/locks/{lock}.toml", "/locks/{lock}...{lock}", "/compare", "/leaderboards")
+
+
+@pytest.fixture
+def opened(registry: LocalRegistry) -> LocalRegistry:
+    return dataclasses.replace(registry, records=ExaminedRecords(registry.database, registry.examiner))
+
+
+@pytest.fixture
+def pages(opened: LocalRegistry) -> Iterator[Client]:
+    with TestClient(create_app(opened), raise_server_exceptions=False) as client:
+        client.headers["accept"] = "text/html"
+        yield client
+
+
+@pytest.fixture
+def lock(opened: LocalRegistry) -> Lock:
+    made = variant({"lock": CURRENT, "files": IDX})
+    made.publish(opened.catalogue, opened.store)
+    opened.catalogue.put_lock(made.lock)
+    return made.lock
+
+
+@pytest.fixture
+def runs(opened: LocalRegistry, lock: Lock) -> list[str]:
+    made = [make_run(lock, opened.store, at=NOON + timedelta(minutes=5 * number)) for number in range(2)]
+    for run in made:
+        assert run.end is not None
+        opened.records.start(run.start)
+        opened.records.finish(run.id, run.end)
+    return [run.id for run in made]
+
+
+def test_a_lock_is_found_by_a_prefix_and_downloaded_as_a_file(pages: Client, lock: Lock) -> None:
+    answer = pages.get(f"/locks/{lock.id[:14]}")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    for name in (lock.id, lock.id[:14]):
+        file = pages.get(f"/locks/{name}.toml")
+        assert file.headers["content-disposition"].startswith("attachment; filename=")
+        assert file.headers["content-type"] == "application/toml"
+        assert load(file.text, "the file") == lock
+
+
+def test_a_form_leads_to_the_differences(pages: Client, lock: Lock) -> None:
+    answer = pages.get(f"/locks/{lock.id}", params={"against": lock.id[:14]}, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/locks/{lock.id}...{lock.id[:14]}")
+    assert "Nothing differs" in pages.get(answer.headers["location"]).text
+    hostile = pages.get(f"/locks/{lock.id}?against=//evil.example%0d%0ax:y", follow_redirects=False)
+    assert hostile.headers["location"].startswith(f"/locks/{lock.id}...%2F%2Fevil")
+    assert "x" not in hostile.headers
+
+
+def test_every_table_is_offered_as_csv(pages: Client, lock: Lock) -> None:
+    answer = pages.get(f"/locks/{lock.id}?csv=artifacts")
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert lock.model.digest in answer.text
+
+
+ERRORS = (
+    (f"/locks/sha256:{'0' * 64}", 404),
+    (f"/locks/sha256:{'0' * 64}.toml", 404),
+    (f"/locks/{HOSTILE}", 422),
+    (f"/locks/sha256:0...{HOSTILE}", 422),
+    (f"/compare?run={HOSTILE}", 422),
+    (f"/compare?run=run/{'0' * 26}", 404),
+    (f"/leaderboards?dataset={HOSTILE}", 422),
+    (f"/leaderboards?dataset={'a' * 2000}", 422),
+    ("/compare?" + "&".join(f"run={number:026}" for number in range(21)), 422),
+)
+
+
+def test_errors_are_pages_that_escape_what_was_sent(pages: Client) -> None:
+    for path, status in ERRORS:
+        answer = pages.get(path)
+        assert answer.status_code == status, path
+        assert answer.headers["content-type"].startswith("text/html"), path
+        assert "<script>alert" not in answer.text, path
+        assert "Code:" in answer.text, path
+
+
+def test_a_changed_lock_is_an_error_page(pages: Client, opened: LocalRegistry, lock: Lock) -> None:
+    remove_guards(opened.database)
+    text = opened.catalogue.get_lock(lock.id).replace("seconds = 600", "seconds = 601")
+    forge(opened.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=lock.id)
+    for path in (f"/locks/{lock.id}", f"/locks/{lock.id}.toml", f"/locks/{lock.id}...{lock.id}"):
+        answer = pages.get(path)
+        assert answer.status_code >= 400
+        assert "attachment" not in answer.headers.get("content-disposition", "")
+        assert "damaged" in answer.text
+
+
+def test_runs_are_compared_with_and_without_the_prefix_of_their_ids(pages: Client, runs: list[str]) -> None:
+    both = pages.get("/compare", params={"run": [runs[0], runs[1].removeprefix("run/")]})
+    assert both.status_code == 200
+    assert "<strong>Comparable.</strong>" in both.text
+    assert "Pick another run" in pages.get("/compare", params={"run": runs[0]}).text
+    assert pages.get("/compare", params={"run": [*runs, ""], "csv": "findings"}).text.startswith("system,metric,ratio")
+
+
+def test_a_run_leads_to_its_lock_and_a_leaderboard_to_its_runs(pages: Client, runs: list[str], lock: Lock) -> None:
+    assert f'href="/locks/{lock.id}"' in pages.get(f"/runs/{runs[0].removeprefix('run/')}").text
+    query = {"dataset": f"{lock.dataset.name}@{lock.dataset.version}", "split": lock.dataset.split}
+    board = pages.get("/leaderboards", params=query).text
+    assert f'href="/runs/{runs[1].removeprefix("run/")}"' in board
+    assert f'href="/locks/{lock.id}"' in board
+
+
+class ClosedAuthority:
+    """It admits nobody."""
+
+    def known(self, authorization: str | None, request: str | None) -> None:
+        del authorization, request
+
+    def admit(self, authorization: str | None, request: str | None) -> None:
+        raise UnauthorizedError(f"no token: {authorization} {request}")
+
+    def forget(self) -> None: ...
+
+
+def test_nothing_is_shown_before_signing_in(opened: LocalRegistry, lock: Lock) -> None:
+    app = create_app(opened, authority=ClosedAuthority())  # type: ignore[arg-type] # it returns no actor
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for path in PAGES:
+            answer = client.get(path.format(lock=lock.id), headers={"accept": "text/html"})
+            assert answer.status_code == 401, path
+            assert lock.model.digest not in answer.text, path
+            assert 'action="/sign-in"' in answer.text, path

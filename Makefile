@@ -12,7 +12,7 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording notebook lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording screenshot notebook lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,10 @@ docs: $(DEV) ## the documentation as a site in build/docs
 
 recording: $(RUNTIME) ## write docs/assets/terminal.svg anew: a terminal with the first number
 	@$(BIN)/python examples/digits/recording.py
+
+screenshot: $(DEV) ## write docs/assets/run-page.png anew: the page of a run of `make demo`
+	@sh tests/support/system/system.sh
+	@$(BIN)/python examples/digits/screenshot.py
 
 configuration: $(DEV) ## write docs/reference/configuration.md anew from the table of settings
 	@$(BIN)/python -m tests.house.configuration_page docs/reference/configuration.md

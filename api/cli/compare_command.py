@@ -1,6 +1,5 @@
 """The ``compare`` command: recorded runs side by side, or locks run in alternation."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +26,17 @@ from benchlock.api.schemas.run_documents import comparison_document
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.analysis.layer_comparison import compare_layers
 from benchlock.evaluator.analysis.table_formats import table_document
-from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.metric_types import Finding, Interval
 from benchlock.evaluator.workflows.compare import Arm, Comparison, shared_margins
+from benchlock.evaluator.workflows.comparison_texts import (
+    FINDING_HEADINGS,
+    format_finding,
+    format_flags,
+    format_metrics,
+    format_verdicts,
+    name_arm,
+)
 from benchlock.evaluator.workflows.run_traces import describe_subject
 from benchlock.registry.lock.lock_assembly import change_seed
 from benchlock.registry.lock.lockfile import Lock
@@ -49,8 +54,10 @@ def print_comparison(comparison: Comparison) -> None:
     for arm, findings in comparison.findings:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
-        output.echo(f"{_arm_name(arm)} against {_arm_name(arms[0])}, {how}")
-        output.print_table(("metric", *_FINDING), [(finding.metric, *_finding_cells(finding)) for finding in findings])
+        output.echo(f"{name_arm(arm)} against {name_arm(arms[0])}, {how}")
+        output.print_table(
+            ("metric", *FINDING_HEADINGS), [(finding.metric, *format_finding(finding)) for finding in findings]
+        )
         metrics: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
@@ -58,85 +65,30 @@ def print_comparison(comparison: Comparison) -> None:
             output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}", answer)
 
 
-_FINDING = ("ratio", "95 % interval", "noise (A/A)", "margin", "answer")
-
-
-def _finding_cells(finding: Finding) -> tuple[str, ...]:
-    """Format a finding in the columns of ``_FINDING``."""
-    ratio = "-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}"
-    return (
-        ratio + format_mark(is_reported=finding.self_reported),
-        _format_ends(finding.ratio.ci),
-        _format_noise(finding),
-        _format_share(finding.margin),
-        finding.answer,
-    )
-
-
 def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:
     """Print a row per metric of each further arm, with its finding; the first arm is the baseline."""
-    first, rows = _arm_cells(arms[0]), []
+    first, rows = format_metrics(arms[0]), []
     for arm, findings in comparison.findings:
-        cells, answers = _arm_cells(arm), {finding.metric: _finding_cells(finding) for finding in findings}
+        cells, answers = format_metrics(arm), {finding.metric: format_finding(finding) for finding in findings}
         for metric in dict.fromkeys((*first, *cells, *answers)):
             values = (first.get(metric, "-"), cells.get(metric, "-"))
-            names = (_arm_name(arms[0]), _arm_name(arm))
-            rows.append((metric, *names, *values, *answers.get(metric, ("-",) * len(_FINDING))))
+            names = (name_arm(arms[0]), name_arm(arm))
+            rows.append((metric, *names, *values, *answers.get(metric, ("-",) * len(FINDING_HEADINGS))))
     columns = ("metric", "baseline", "compared", "baseline value", "compared value")
-    output.print_table((*columns, *_FINDING), rows)
+    output.print_table((*columns, *FINDING_HEADINGS), rows)
 
 
 def _print_side_by_side(arms: list[Arm]) -> None:
     """Print a column per arm and a row per metric: for several runs, the centre and the interval over runs."""
-    cells = [_arm_cells(arm) for arm in arms]
+    cells = [format_metrics(arm) for arm in arms]
     names = list(dict.fromkeys(name for arm in cells for name in arm))
     runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
     frameworks = [f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms]
     rows = [("", *frameworks), ("", *runs), *((name, *(arm.get(name, "-") for arm in cells)) for name in names)]
     rows += [
-        row
-        for row in (("LoadGen", *map(_format_verdicts, arms)), ("flagged", *map(_format_flags, arms)))
-        if any(row[1:])
+        row for row in (("LoadGen", *map(format_verdicts, arms)), ("flagged", *map(format_flags, arms))) if any(row[1:])
     ]
-    output.print_table(("", *map(_arm_name, arms)), rows)
-
-
-def _format_verdicts(arm: Arm) -> str:
-    """Format LoadGen's verdicts on the runs, each with the number of runs if there are several."""
-    marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
-    return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
-
-
-def _format_flags(arm: Arm) -> str:
-    flagged = [run for run in arm.runs if explain_unusable_times(run) is not None]
-    if not flagged:
-        return ""
-    reported = format_mark(is_reported=any(run.end is not None and run.end.times_self_reported for run in flagged))
-    return ("yes" if len(arm.runs) == 1 else f"{len(flagged)} of {len(arm.runs)}") + reported
-
-
-def _arm_cells(arm: Arm) -> dict[str, str]:
-    return {metric.key: f"{format_metric(metric)} {format_interval(metric)}" for metric in arm.metrics()}
-
-
-def _arm_name(arm: Arm) -> str:
-    return f"{arm.lock.model.name} {arm.lock.model.version}"
-
-
-def _format_ends(ci: Interval) -> str:
-    """Format the ends of an interval; a value known exactly on the given samples has none."""
-    if ci.low is not None and ci.low == ci.high:
-        return "exact"
-    ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
-    return f"[{', '.join(ends)}]"
-
-
-def _format_noise(finding: Finding) -> str:
-    return "-" if finding.noise_floor is None else f"± {finding.noise_floor:.2%}"
-
-
-def _format_share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.2%}"
+    output.print_table(("", *map(name_arm, arms)), rows)
 
 
 _ROUNDS = "Number of rounds with --interleave; default: 6 to 10."

@@ -1,5 +1,6 @@
 """Answers that are pages: HTML, CSV of their tables, and errors for readers."""
 
+import gzip
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -11,13 +12,14 @@ from benchlock.api.http.page_sessions import find_token, make_cookie, make_form_
 from benchlock.api.http.request_authorization import OpenAuthority
 from benchlock.api.http.responses import ON_ERRORS, BytesResponse
 from benchlock.api.http.service_state import Service
-from benchlock.api.schemas.problem_details import Problem
+from benchlock.api.schemas.problem_details import NOTHING_SERVED, Problem
 from benchlock.api.web.page import Page, Viewer
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_csv
 from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
 
 HTML: Final = "text/html; charset=utf-8"
+_LEVEL: Final = 6
 _UNAUTHORIZED: Final = 401
 _TITLES: Final = {401: "Sign in", 403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not now"}
 
@@ -55,12 +57,18 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
     headers = dict(PAGE_HEADERS)
     if page.has_secret:
         headers["cache-control"] = "no-store"
-    return BytesResponse(render_page(page, view(request, service)), HTML, headers, status)
+    content = render_page(page, view(request, service))
+    if "gzip" in request.headers.get("accept-encoding", "") and not page.has_secret:
+        content = gzip.compress(content, _LEVEL, mtime=0)
+        headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
+    return BytesResponse(content, HTML, headers, status)
 
 
 def make_problem_page(problem: Problem) -> Page:
     """Make the page of an error; where nobody is signed in, with the form to do so."""
     title = _TITLES.get(problem.status, problem.title)
+    if problem.detail == NOTHING_SERVED:
+        problem = msgspec.structs.replace(problem, next="go to the front page, or search for an artifact")
     return Page("problem", title, {"problem": problem, "wants_token": problem.status == _UNAUTHORIZED})
 
 

@@ -31,7 +31,9 @@ def find_authorization(connection: Connection) -> str | None:
     anything is a form of a page, which ``check_form`` checks.
     """
     header: str | None = connection.headers.get("authorization")
-    if header is not None or not (connection.route_handler.opt.get("page") or connection.scope.get("method") in _READING):
+    if header is not None or not (
+        connection.route_handler.opt.get("page") or connection.scope.get("method") in _READING
+    ):
         return header
     token = find_token(connection)
     return None if token is None else f"Bearer {token}"

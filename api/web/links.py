@@ -1,5 +1,6 @@
 """The paths of pages, and which cells of tables lead to them."""
 
+from collections.abc import Iterable
 from urllib.parse import quote, urlencode
 
 from benchlock.evaluator.analysis.tables import Cell
@@ -28,6 +29,21 @@ def lock_path(lock: str) -> str:
     return f"/locks/{lock}"
 
 
+def lock_diff_path(before: str, after: str) -> str:
+    """Return the path of the differences between two locks, given by their ids or the beginnings of them."""
+    return f"/locks/{quote(before, safe=':')}...{quote(after, safe=':')}"
+
+
+def compare_path(runs: Iterable[str], *, anyway: bool = False) -> str:
+    """Return the path of the comparison of runs; with ``anyway``, even if they are not comparable."""
+    return f"/compare?{urlencode([*(('run', run) for run in runs), *([('anyway', '1')] if anyway else [])], safe='/')}"
+
+
+def leaderboard_path(dataset: str, split: str) -> str:
+    """Return the path of the leaderboards of a dataset, ``NAME@VERSION``, and one of its splits."""
+    return with_query("/leaderboards", dataset=dataset, split=split)
+
+
 def with_query(path: str, **parameters: str | None) -> str:
     """Return a path with the parameters that have a value."""
     given = {name: value for name, value in parameters.items() if value}
@@ -41,6 +57,9 @@ def link_cell(column: str, value: Cell) -> str | None:
     if column in _PREFIXES:
         prefix, path = _PREFIXES[column]
         return path + value.removeprefix(prefix) if value.startswith(prefix) else None
+    if column == "leaderboard":
+        dataset, _, split = value.rpartition("/")
+        return leaderboard_path(dataset, split)
     kind, _, name = value.partition("/")
     if column == "artifact" and kind in KINDS:
         name, _, version = name.partition("@")

@@ -121,13 +121,14 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
         "notes": (),
         "shown": {},
         "log": _read_log(registry, run),
-        "others": _list_others(registry, lock, run),
+        "others": list_others(registry, lock, run),
         "sections": (),
         "section_tables": (),
         "subject": tuple(describe_question(lock).items()),
         "surroundings": tuple(describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
+        "is_traced": run.end is not None and "trace" in run.end.blobs,
     }
     if run.end is not None:
         context["resources"] = (
@@ -236,7 +237,7 @@ def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
         yield "bad", f"Flagged: {flag}"
 
 
-def _list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
+def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
     """Return other done runs on the same dataset, with which this one may be compared."""
     found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
     locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}

@@ -53,7 +53,7 @@ def _metric_cells(metric: Metric | None) -> tuple[Cell, Cell, Cell]:
 
 def _results(systems: Sequence[System]) -> Section:
     """Return the overview: the seeds' Table 2, and quality over latency and throughput."""
-    quality = _choose_quality(systems)
+    quality = choose_quality(systems)
     columns = (
         Column("id", None, "Number in this report."),
         Column("name", None, "Model, and what distinguishes systems of one model."),
@@ -78,15 +78,15 @@ def _results(systems: Sequence[System]) -> Section:
     timed = {system: times[0] for system in systems if (times := online[system.name]) is not None}
     unit, factor = pick_time_unit(timed.values())
     latencies = {system: (seconds * factor, None) for system, seconds in timed.items()}
-    rates = {system: (best.value, _ends(best.ci)) for system in systems if (best := system.throughput) is not None}
+    rates = {system: (best.value, find_ends(best.ci)) for system in systems if (best := system.throughput) is not None}
     charts = (
-        *_chart_quality("quality-latency", quality, f"online latency, trimmed mean ({unit})", latencies),
-        *_chart_quality("quality-throughput", quality, "maximum throughput (samples/s)", rates, has_area=True),
+        *chart_quality("quality-latency", quality, f"online latency, trimmed mean ({unit})", latencies),
+        *chart_quality("quality-throughput", quality, "maximum throughput (samples/s)", rates, has_area=True),
     )
     return Section("Which system is accurate, and which is fast?", tuple(_rank(systems, quality, timed)), charts, table)
 
 
-def _choose_quality(systems: Sequence[System]) -> str:
+def choose_quality(systems: Sequence[System]) -> str:
     """Return the first metric of predictions that all systems have, or else the first that one has."""
     names = [name for system in systems for name in system.qualities]
     return next((name for name in names if all(name in system.metrics for system in systems)), [*names, "quality"][0])
@@ -113,11 +113,12 @@ def _rank(systems: Sequence[System], quality: str, timed: Mapping[System, float]
         yield "Times of single runs decide nothing about small differences: an interleaved comparison measures those."
 
 
-def _ends(ci: Interval) -> tuple[float, float] | None:
+def find_ends(ci: Interval) -> tuple[float, float] | None:
+    """Return the ends of an interval; None if one is unknown."""
     return None if ci.low is None or ci.high is None else (ci.low, ci.high)
 
 
-def _chart_quality(
+def chart_quality(
     name: str,
     quality: str,
     title: str,
@@ -127,7 +128,7 @@ def _chart_quality(
 ) -> Iterator[Chart]:
     """Yield quality over speed, if at least one system has both; the area is the size of the model."""
     points = [
-        Point(system.name, x, metric.value, x_interval, _ends(metric.ci), float(system.size) if has_area else None)
+        Point(system.name, x, metric.value, x_interval, find_ends(metric.ci), float(system.size) if has_area else None)
         for system, (x, x_interval) in speeds.items()
         if (metric := system.metrics.get(quality)) is not None
     ]

@@ -137,6 +137,8 @@ def main() -> None:
     report = benchlock("report", *(run["start"]["id"] for run in (*runs, *traced)), "-o", REPORT)
     print("\nThe report states which layer costs most, what bounds it, which batch to use, and what tracing cost.")
     print(f"done in {time.monotonic() - started:.0f} s\nreport: {report['page']}")
+    print("The same in the browser: serve it, then open http://127.0.0.1:8080")
+    print(f"$ benchlock --registry {shown(REGISTRY)} serve --open")
 
 
 if __name__ == "__main__":

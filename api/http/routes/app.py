@@ -30,6 +30,7 @@ from benchlock.api.http.routes.access_routes import AccessController
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.blob_routes import BlobController
 from benchlock.api.http.routes.client_run_routes import ClientRunController, RunRecorder, reap_abandoned_runs
+from benchlock.api.http.routes.comparison_page_routes import COMPARISON_PAGE_CONTROLLERS
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
 from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
@@ -129,6 +130,8 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
+ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *QUEUE_PAGE_CONTROLLERS)
+"""All controllers of pages."""
 PREFIX: Final = "/v1"
 
 
@@ -198,7 +201,7 @@ def create_app(
     app = Litestar(
         route_handlers=[
             complete_methods(Router(PREFIX, route_handlers=CONTROLLERS)),
-            complete_methods(Router("/", route_handlers=(*PAGE_CONTROLLERS, *QUEUE_PAGE_CONTROLLERS))),
+            complete_methods(Router("/", route_handlers=ALL_PAGES)),
         ],
         dependencies={
             "service": _provide(service),

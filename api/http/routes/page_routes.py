@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Final, TypeVar, cast, get_args
 
+import msgspec
 from litestar import Controller, Request, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
+from benchlock.api.http.openapi import build_document
 from benchlock.api.http.page_responses import redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
@@ -17,9 +19,12 @@ from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
 from benchlock.api.http.routes.artifact_routes import parse_version_filter
 from benchlock.api.http.routes.run_routes import parse_run_filter
 from benchlock.api.http.service_state import Service
+from benchlock.api.web.api_pages import make_api
 from benchlock.api.web.artifact_pages import make_artifact
 from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.page import Page
 from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
+from benchlock.api.web.trace_pages import export_trace, make_trace
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.records.run_types import Outcome, RunFilter, parse_run_id
@@ -32,6 +37,7 @@ AnyRequest = Request[Any, Any, Any]
 Query = TypeVar("Query")
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 PUBLIC_PAGE = {"needs": "public"} | PAGE
+RunIn = Annotated[str, Parameter(max_length=30)]
 READ_PAGE = READ | PAGE
 LONGEST_PARAMETER: Final = 1024
 _LONGEST_FORM: Final = 1 << 16
@@ -99,6 +105,20 @@ class AssetController(Controller):
         return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
 
 
+class ApiPageController(Controller):
+    """The page of the API."""
+
+    include_in_schema = False
+    _page: Page | None = None
+
+    @get("/v1/docs", opt=PUBLIC_PAGE)
+    async def show_api(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+        """Answer with the OpenAPI document for readers."""
+        if self._page is None:
+            self._page = make_api(msgspec.json.decode(msgspec.json.encode(build_document(request.app))))
+        return respond_with_page(self._page, request, service)
+
+
 class PageController(Controller):
     """Pages that read."""
 
@@ -137,12 +157,34 @@ class PageController(Controller):
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}", opt=READ_PAGE | COMPARE)
-    async def show_run(
-        self, service: Injected[Service], request: AnyRequest, run_id: Annotated[str, Parameter(max_length=30)]
-    ) -> BytesResponse:
+    async def show_run(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
         """Answer with the page of a run."""
         page = await service.compare.do(make_run, service.registry, parse_run_id(f"run/{run_id}"))
         return respond_with_page(page, request, service)
+
+
+class TraceController(Controller):
+    """The trace of a run, as a page and for viewers."""
+
+    include_in_schema = False
+
+    @get("/runs/{run_id:str}/trace", opt=READ_PAGE | COMPARE)
+    async def show_trace(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
+        """Answer with the page of a trace."""
+        page = await service.compare.do(make_trace, service.registry, parse_run_id(f"run/{run_id}"))
+        return respond_with_page(page, request, service)
+
+    @get("/runs/{run_id:str}/trace/{format_:str}", opt=READ_PAGE | COMPARE)
+    async def download_trace(self, service: Injected[Service], run_id: RunIn, format_: RunIn) -> BytesResponse:
+        """Answer with a trace as the file of a viewer."""
+        from benchlock.evaluator.analysis.exports.formats import EXPORTS  # noqa: PLC0415 - imports numpy
+
+        if choose("format", format_, tuple(EXPORTS)) is None:
+            raise InvalidInputError("no format", next_step=", ".join(EXPORTS))
+        run = parse_run_id(f"run/{run_id}")
+        content = await service.compare.do(export_trace, service.registry, run, format_)
+        headers = {"content-disposition": f'attachment; filename="trace-{format_}"', "cache-control": "no-store"}
+        return BytesResponse(content, "application/octet-stream", headers)
 
 
 class SessionController(Controller):
@@ -165,4 +207,4 @@ class SessionController(Controller):
         return redirect("/", (make_cookie(request, ""),))
 
 
-PAGE_CONTROLLERS = (AssetController, PageController, SessionController)
+PAGE_CONTROLLERS = (AssetController, ApiPageController, PageController, TraceController, SessionController)

@@ -14,7 +14,6 @@ from benchlock.api.cli import output
 from benchlock.api.cli.compare_command import all_equivalent, print_comparison, warn_about_comparison
 from benchlock.api.cli.run_history_commands import runs
 from benchlock.api.cli.run_tables import (
-    format_interval,
     print_claims,
     print_outcome,
     print_repetition,
@@ -28,6 +27,7 @@ from benchlock.api.schemas.run_documents import (
     run_document,
 )
 from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.evaluator.records.run_texts import format_interval
 from benchlock.evaluator.records.run_types import CONTAINER_CPU, SELF_REPORTED, DamagedRun, Run, RunEnd, RunId
 from benchlock.evaluator.records.timing_validity import KEY, calls_document
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric, format_value

@@ -28,7 +28,7 @@ from tests.support.evaluator.queues import facts
 from tests.support.system.clocks import Standing
 
 PUBLIC_PAGES = {"/assets/x", "/sign-in", "/sign-out"}
-PUBLIC = {"/v1/health", "/v1/ready", "/v1/openapi.json", *PUBLIC_PAGES}
+PUBLIC = {"/v1/health", "/v1/ready", "/v1/openapi.json", "/v1/docs", *PUBLIC_PAGES}
 """What anybody may ask: nothing of the registry is in the answers."""
 ENOUGH = {
     "read": {"read", "publish:acme", "publish:*", "run", "admin"},

@@ -1,0 +1,228 @@
+"""The page that compares runs: whether they are comparable, then the findings, the results and the report."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.links import compare_path, lock_diff_path
+from benchlock.api.web.page import Page
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.api.web.run_pages import list_others
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.records.run_types import Run, RunId
+from benchlock.registry.lock.lockfile import Lock
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.report.sections import Section
+    from benchlock.evaluator.statistics.metric_types import Finding
+    from benchlock.evaluator.workflows.compare import Arm, Comparison
+
+RUNS: Final = 20
+"""The largest number of runs on one page."""
+_PAIR: Final = 2
+_PAIRING_SECONDS: Final = 60.0
+"""Maximum seconds of the comparison sample by sample."""
+_STAMP: Final = "Not comparable"
+_STRIP: Final = 16
+"""The height of the strip below a chart that has the stamp."""
+_MEASURED: Final = "results"
+_FINDINGS: Final = (
+    Column("system", None, "What is compared with the first system, with its number among the results."),
+    Column("metric", None, "The metric."),
+    Column("ratio", None, "Its value / that of the first system."),
+    Column("95 % interval", None, "Of the ratio."),
+    Column("noise (A/A)", None, "Greatest difference of the first lock from itself, in interleaved runs."),
+    Column("margin", None, "Relative difference that counts as equivalent, stated beforehand."),
+    Column("answer", None, "What follows."),
+)
+
+
+def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool) -> Page:
+    """Make the page that compares runs with the first of them.
+
+    Args:
+        registry: The registry.
+        runs: The runs, each counted once; fewer than two give a page on which to choose another.
+        anyway: Whether to show the figures of runs that are not comparable.
+
+    Raises:
+        InvalidInputError: There are too many runs, or all are one measurement.
+        UnknownNameError: There is no such run.
+        IntegrityError: A record contradicts its evidence.
+    """
+    runs = tuple(dict.fromkeys(runs))
+    if len(runs) > RUNS:
+        what = f"{len(runs)} runs are too many for one page; the maximum is {RUNS}"
+        raise InvalidInputError(what, where="run", next_step="compare fewer runs, or open a leaderboard: /leaderboards")
+    recorded = [registry.records.get(id_) for id_ in runs]
+    locks = {id_: registry.read_lock(id_) for id_ in dict.fromkeys(run.start.lock for run in recorded)}
+    pairs = [(locks[run.start.lock], run) for run in recorded]
+    context: dict[str, Any] = {
+        "ids": runs,
+        "others": list_others(registry, *pairs[0]) if pairs else (),
+        "is_full": len(runs) == RUNS,
+        "reasons": (),
+        "remarks": (),
+        "shows_figures": False,
+        "anyway": compare_path(runs, anyway=True),
+        "diffs": tuple(_list_diffs(list(locks.values()))),
+        "answers": (),
+        "sections": (),
+        "section_tables": (),
+    }
+    tables = {"runs": _tabulate_runs(registry, recorded)}
+    if len(runs) >= _PAIR:
+        _add_comparison(registry, pairs, context, tables, anyway=anyway)
+    return Page("compare", "Compare runs", context, tables, None, (("/runs", "Runs"),))
+
+
+def _add_comparison(
+    registry: LocalRegistry,
+    pairs: Sequence[tuple[Lock, Run]],
+    context: dict[str, Any],
+    tables: dict[str, Table],
+    *,
+    anyway: bool,
+) -> None:
+    """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
+    from benchlock.evaluator.evidence.prediction_scores import PredictionPairs  # noqa: PLC0415 - imports numpy
+    from benchlock.evaluator.workflows.compare import compare_runs  # noqa: PLC0415 - as above
+
+    prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
+    comparison = compare_runs(pairs, prediction_pairs.compare)
+    context["reasons"] = comparison.reasons
+    context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
+    if comparison.reasons and not anyway:
+        return
+    context["shows_figures"] = True
+    context["answers"] = tuple(_list_answers(comparison))
+    arms = [arm for arm in comparison.arms if not arm.control]
+    tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(arms)}
+    try:
+        sections = _make_sections(registry, pairs, force=anyway)
+    except BenchlockError as error:
+        context["remarks"] += (f"There are no charts: {error.what}",)
+        sections = ()
+    if comparison.reasons:
+        tables |= {name: _stamp(tables[name]) for name in ("findings", _MEASURED)}
+        sections = tuple(map(_stamp_section, sections))
+    names = tuple(f"section-{number}" for number, _ in enumerate(sections, 1))
+    context["sections"], context["section_tables"] = sections, names
+    tables |= {name: part.table for name, part in zip(names, sections, strict=True) if part.table is not None}
+
+
+def _make_sections(registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], *, force: bool) -> "tuple[Section, ...]":
+    """Return the sections of the report on the done runs; traces are on the pages of the runs."""
+    from benchlock.evaluator.report.run_sections import describe_origin, describe_runs  # noqa: PLC0415 - as above
+    from benchlock.evaluator.report.systems import group_systems  # noqa: PLC0415 - as above
+
+    done = [(lock, run) for lock, run in pairs if run.end is not None and run.end.outcome == "done"]
+    if not done:
+        return ()
+    systems, _ = group_systems(done, registry.store, force=force)
+    return (*describe_runs(systems), describe_origin(systems))
+
+
+def _list_remarks(comparison: "Comparison") -> Iterator[str]:
+    """Yield which runs have unusable times, and which LoadGen does not call valid."""
+    from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of  # noqa: PLC0415 - as above
+
+    for run in (run for arm in comparison.arms for run in arm.runs):
+        if reason := explain_unusable_times(run):
+            yield reason
+        validity = validity_of(run)
+        if validity is not None and not validity.valid:
+            yield f"LoadGen result of {run.id}: {validity.words}"
+
+
+def _list_diffs(locks: Sequence[Lock]) -> Iterator[tuple[str, str]]:
+    """Yield a link from the first lock to each further one."""
+    for other in locks[1:]:
+        yield lock_diff_path(locks[0].id, other.id), f"{other.model.name} {other.model.version}, {other.id[:19]}…"
+
+
+def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
+    """Return the runs without their results, which may not be comparable, and with their locks."""
+    shown = [place for place, column in enumerate(RUN_COLUMNS) if column.name != "results"]
+    columns = (*(RUN_COLUMNS[place] for place in shown), Column("lock", None, "The lock that ran."))
+    rows = tuple(
+        (*(row[place] for place in shown), run.start.lock)
+        for run, row in zip(runs, list_run_rows(registry, runs), strict=True)
+    )
+    return Table("runs", "Runs; the others are compared with the first", columns, rows)
+
+
+def _tabulate_findings(comparison: "Comparison") -> Table:
+    from benchlock.evaluator.workflows.comparison_texts import format_finding  # noqa: PLC0415 - as above
+
+    rows: list[tuple[Cell, ...]] = [
+        (name, finding.metric, *format_finding(finding))
+        for name, findings in _name_findings(comparison)
+        for finding in findings
+    ]
+    how = "interleaved" if comparison.interleaved else "not interleaved"
+    return Table("findings", f"Findings against the first lock, {how}", _FINDINGS, tuple(rows))
+
+
+def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Finding]]]":
+    """Yield the findings on each further system with its name; the first one has number 1."""
+    from benchlock.evaluator.workflows.comparison_texts import name_arm  # noqa: PLC0415 - as above
+
+    for number, (arm, findings) in enumerate(comparison.findings, 2):
+        yield f"{number}: {name_arm(arm)}", findings
+
+
+def _list_answers(comparison: "Comparison") -> Iterator[str]:
+    """Yield each answer with its reason, and the metrics that have both."""
+    for name, findings in _name_findings(comparison):
+        metrics: dict[tuple[str, str], list[str]] = {}
+        for finding in findings:
+            metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
+        yield from (f"{name}, {', '.join(of)}: {answer}: {reason}" for (answer, reason), of in metrics.items())
+
+
+def _tabulate_results(arms: "Sequence[Arm]") -> Table:
+    """Return a row for each metric and a column for each lock, or each run of a single lock."""
+    from benchlock.evaluator.workflows.comparison_texts import format_flags, format_metrics, format_verdicts, name_arm  # noqa: PLC0415 - as above
+
+    cells = [format_metrics(arm) for arm in arms]
+    metrics = dict.fromkeys(name for arm in cells for name in arm)
+    runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
+    rows: list[tuple[Cell, ...]] = [
+        ("framework", *(f"{arm.lock.framework.name} {arm.lock.framework.version}" for arm in arms)),
+        ("runs", *runs),
+        *((name, *(arm.get(name) for arm in cells)) for name in metrics),
+        ("LoadGen", *(format_verdicts(arm) or None for arm in arms)),
+        ("flagged", *(format_flags(arm) or None for arm in arms)),
+    ]
+    rows = [row for row in rows if any(row[1:])]
+    columns = (Column("metric"), *(Column(f"{number}: {name_arm(arm)}") for number, arm in enumerate(arms, 1)))
+    return Table(_MEASURED, "Results side by side, with 95 % intervals", columns, tuple(rows))
+
+
+def _stamp(table: Table) -> Table:
+    """Return a table that says in each row that its runs are not comparable."""
+    columns = (*table.columns, Column("comparable", None, "Whether the runs are comparable."))
+    return replace(
+        table, title=f"{_STAMP}: {table.title}", columns=columns, rows=tuple((*row, "no") for row in table.rows)
+    )
+
+
+def _stamp_section(section: "Section") -> "Section":
+    """Return a section whose question, charts and table say that its runs are not comparable."""
+    from benchlock.evaluator.charts.svg import LARGE, text  # noqa: PLC0415 - charts are rarely stamped
+
+    charts = tuple(
+        replace(
+            chart,
+            description=f"{_STAMP}: {chart.description}",
+            height=chart.height + _STRIP,
+            elements=(*chart.elements, text(16, chart.height + 4, _STAMP, size=LARGE)),
+        )
+        for chart in section.charts
+    )
+    table = None if section.table is None else _stamp(section.table)
+    return replace(section, question=f"{_STAMP}: {section.question}", charts=charts, table=table)

@@ -1,0 +1,123 @@
+"""The leaderboards: datasets with done runs, and one board for each group of comparable runs on a dataset."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.compare_pages import RUNS
+from benchlock.api.web.links import compare_path, with_query
+from benchlock.api.web.page import Page
+from benchlock.api.web.run_lists import find_lock
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
+from benchlock.registry.lock.lockfile import Lock
+
+NEWEST: Final = 200
+"""The largest number of done runs of a page, the newest ones."""
+_COLUMNS: Final = (
+    Column("leaderboard", None, "The dataset, its version and the split."),
+    Column("models", None, "Number of models and their versions."),
+    Column("runs", None, "Done runs."),
+    Column("newest", None, "When the newest of them began, UTC."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderboardQuery:
+    """The state of the leaderboards in their address; texts are as the reader wrote them."""
+
+    dataset: str = ""
+    split: str = ""
+
+
+def make_leaderboards(registry: LocalRegistry) -> Page:
+    """Make the list of datasets with done runs."""
+    runs = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=NEWEST + 1)
+    pairs, _ = _pair(registry, runs[:NEWEST])
+    names = [f"{lock.dataset.name}@{lock.dataset.version}/{lock.dataset.split}" for lock, _ in pairs]
+    newest = {name: run for name, (_, run) in reversed([*zip(names, pairs, strict=True)])}
+    models: dict[str, set[tuple[str, str]]] = {}
+    for name, (lock, _) in zip(names, pairs, strict=True):
+        models.setdefault(name, set()).add((lock.model.name, lock.model.version))
+    counts = Counter(names)
+    rows: list[tuple[Cell, ...]] = [
+        (name, len(models[name]), counts[name], f"{newest[name].start.started_at:%Y-%m-%d %H:%M}")
+        for name in sorted(newest)
+    ]
+    tables = {"leaderboards": Table("leaderboards", "Datasets with done runs", _COLUMNS, tuple(rows))}
+    return Page("leaderboards", "Leaderboards", {"limit": _describe_limit(runs)}, tables)
+
+
+def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
+    """Make the boards of a split of a dataset.
+
+    Args:
+        registry: The registry.
+        query: The dataset as NAME@VERSION, and the split; without a split, all of them.
+
+    Raises:
+        InvalidInputError: The dataset has another form.
+    """
+    from benchlock.evaluator.report.leaderboards import make_boards  # noqa: PLC0415 - imports numpy
+
+    chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
+    runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1)
+    pairs, left_out = _pair(registry, runs[:NEWEST])
+    pairs = [pair for pair in pairs if query.split in ("", pair[0].dataset.split)]
+    boards = make_boards(pairs, registry.store) if pairs else ()
+    context: dict[str, Any] = {
+        "dataset": query.dataset,
+        "boards": tuple(
+            (board, _compare([system.runs[0] for system in board.systems]) if len(board.systems) > 1 else "")
+            for board in boards
+        ),
+        "limit": _describe_limit(runs),
+        "left_out": left_out,
+        "others": len(boards) > 1,
+        "evaluate": with_query("/new", dataset=query.dataset),
+    }
+    tables = {board.table.id: board.table for board in boards}
+    title = f"Leaderboard of {query.dataset}{f', {query.split}' if query.split else ''}"
+    return Page("leaderboard", title, context, tables, None, (("/leaderboards", "Leaderboards"),))
+
+
+def _pin(dataset: str) -> str:
+    """Return NAME@=VERSION for NAME@VERSION, so that no other version is admitted."""
+    name, at, version = dataset.partition("@")
+    return f"{name}@={version}" if at and version[:1].isdigit() else dataset
+
+
+def _pair(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[list[tuple[Lock, Run]], dict[str, int]]:
+    """Return the verified runs with their locks, and the number of the others by the reason."""
+    locks: dict[Digest, Lock | None] = {}
+    pairs, left_out = list[tuple[Lock, Run]](), Counter[str]()
+    for run in runs:
+        if isinstance(run, DamagedRun):
+            left_out["damaged"] += 1
+            continue
+        id_ = run.start.lock
+        lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
+        if lock is None:
+            left_out["whose lock cannot be read"] += 1
+        elif run.evidence is None or run.evidence.state != "verified":
+            left_out["whose record is not verified"] += 1
+        else:
+            pairs.append((lock, run))
+    return pairs, dict(left_out)
+
+
+def _compare(runs: Sequence[Run]) -> str:
+    return compare_path(run.id for run in runs[:RUNS])
+
+
+def _describe_limit(runs: Sequence[object]) -> str:
+    """Return that older runs are left out; empty if none are."""
+    return (
+        f"Only the {format_count(NEWEST, 'newest done run')} count; older ones are left out."
+        if len(runs) > NEWEST
+        else ""
+    )

@@ -1,0 +1,161 @@
+"""The pages of locks: one lock with the reasons for its versions, and the differences between two."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.links import lock_diff_path, lock_path, with_query
+from benchlock.api.web.page import Page
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.records.run_texts import describe_question, describe_subject
+from benchlock.evaluator.records.run_types import Run, RunFilter
+from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
+from benchlock.registry.lock.lock_diff import diff
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
+
+RUNS: Final = 20
+_ARTIFACTS: Final = (
+    Column("artifact", None, "Kind, name and locked version."),
+    Column("manifest", None, "The digest of its manifest."),
+    Column("files", None, "Number of files."),
+    Column("size", "B", "Bytes of the files."),
+)
+_PLATFORMS: Final = (
+    Column("platform", None, "OS/ARCH/DEVICE."),
+    Column("python", None, "The version of Python."),
+    Column("environment", None, "Wheels, or the reference of a finished image."),
+    Column("image id", None, "The digest of the configuration of the image, for containers."),
+    Column("layers", None, "Number of layers; without layers, it runs only as a process."),
+)
+_CHANGES: Final = (
+    Column("change", None, "Whether the subject was added, removed or changed."),
+    Column("subject", None, "The artifact or the setting."),
+    Column("before", None, "In the first lock."),
+    Column("after", None, "In the second lock."),
+    Column("details", None, "What that means."),
+)
+
+
+def read_lock(registry: LocalRegistry, text: str) -> Lock:
+    """Return the lock whose id is ``text`` or begins with it; its content is compared with its id.
+
+    Raises:
+        InvalidInputError: The text is no id, or several ids begin with it.
+        UnknownNameError: There is no such lock.
+        BenchlockError: The stored content is not that of the id.
+    """
+    return registry.read_lock(registry.catalogue.find_lock(text))
+
+
+def make_lock(registry: LocalRegistry, text: str) -> Page:
+    """Make the page of a lock; raise as ``read_lock``.
+
+    Args:
+        registry: The registry.
+        text: The id of the lock, or the beginning of it.
+    """
+    lock = read_lock(registry, text)
+    runs = registry.records.list_entries(chosen=RunFilter(lock=lock.id), limit=RUNS)
+    newest = registry.records.list_entries(limit=RUNS)
+    others = {run.start.lock: None for run in newest if isinstance(run, Run) and run.start.lock != lock.id}
+    context: dict[str, Any] = {
+        "lock": lock,
+        "summary": describe_subject(lock),
+        "facts": tuple(_list_facts(lock)),
+        "reasons": tuple(_explain(registry, lock)),
+        "download": f"{lock_path(lock.id)}.toml",
+        "others": tuple(others),
+        "last": runs[0].id if runs else "",
+        "all_runs": with_query("/runs", lock=lock.id) if len(runs) == RUNS else "",
+    }
+    tables = {
+        "artifacts": _tabulate_artifacts(lock),
+        "platforms": _tabulate_platforms(lock),
+        "runs": Table("runs", "Runs of this lock, newest first", RUN_COLUMNS, list_run_rows(registry, runs)),
+    }
+    return Page("lock", f"Lock {lock.id[:19]}…", context, tables, f"/v1{lock_path(lock.id)}", (("/runs", "Runs"),))
+
+
+def write_lock(registry: LocalRegistry, text: str) -> tuple[str, bytes]:
+    """Return a file name for a lock and the content of its file; raise as ``read_lock``."""
+    lock = read_lock(registry, text)
+    return f"{lock.id.removeprefix('sha256:')[:12]}.lock", dump(lock).encode()
+
+
+def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
+    """Make the page of the differences between two locks, given by their ids or the beginnings of them.
+
+    Raises:
+        BenchlockError: As ``read_lock`` raises.
+    """
+    from benchlock.evaluator.records.run_comparison import question_differences  # noqa: PLC0415 - imports numpy
+
+    first, second = read_lock(registry, before), read_lock(registry, after)
+    changes = diff(first, second, known_manifests((first, second), registry.store))
+    rows = tuple(
+        (_name_change(one.before, one.after), one.subject, one.before, one.after, "; ".join(one.details))
+        for one in changes
+    )
+    context = {
+        "before": first,
+        "after": second,
+        "sides": tuple((lock_path(lock.id), lock.id, describe_subject(lock)) for lock in (first, second)),
+        "differences": question_differences(first, second),
+        "reverse": lock_diff_path(second.id, first.id),
+    }
+    tables = {"changes": Table("changes", "Changes", _CHANGES, rows)}
+    trail = ((lock_path(first.id), f"Lock {first.id[:19]}…"),)
+    return Page("lock_diff", "Differences between two locks", context, tables, None, trail)
+
+
+def _name_change(before: str | None, after: str | None) -> str:
+    if before is None and after is not None:
+        return "added"
+    return "removed" if before is not None and after is None else "changed"
+
+
+def _list_facts(lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield what the lock measures, without its artifacts, which are a table."""
+    question = describe_question(lock)
+    yield "request", str(lock.request.get("name", ""))
+    yield "split", f"{lock.dataset.split} of {lock.dataset.name} {lock.dataset.version}"
+    yield from ((name, question[name]) for name in ("scenario", "limits"))
+    yield "metrics", ", ".join(f"{name} (definition {version})" for name, version in lock.metrics.items())
+    yield "trace", str(lock.request.get("trace", "none"))
+    yield "harness", f"{lock.harness.version}, {lock.harness.digest}"
+    yield "schema", lock.schema
+
+
+def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[tuple[str, str | None, tuple[str, ...]]]:
+    """Yield each locked version, why it is yanked, and who asked for what and why it is no newer version."""
+    for kind, artifact in lock.artifacts().items():
+        name = title(kind, artifact)
+        try:
+            found = explain_locked_version(lock, kind, artifact.name, registry.catalogue)
+        except BenchlockError as error:
+            yield name, None, (f"the reasons are unknown: {error.what}",)
+            continue
+        newer = [rejection.text for rejection in found.newer] or ["no newer version is published"]
+        yield name, found.yanked, (*(requirement.text for requirement in found.requirements), *newer)
+
+
+def _tabulate_artifacts(lock: Lock) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (title(kind, artifact), artifact.digest, len(artifact.files), sum(file.size for file in artifact.files))
+        for kind, artifact in lock.artifacts().items()
+    ]
+    return Table("artifacts", "Locked artifacts", _ARTIFACTS, tuple(rows))
+
+
+def _tabulate_platforms(lock: Lock) -> Table:
+    rows = tuple(
+        (str(one), one.python, _describe_environment(one), one.image_id or None, len(one.layers or ()))
+        for one in lock.image.platforms
+    )
+    return Table("platforms", "Platforms", _PLATFORMS, rows)
+
+
+def _describe_environment(platform: LockedPlatform) -> str:
+    return platform.reference if isinstance(platform.reference, str) else f"{len(platform.wheels)} wheels"

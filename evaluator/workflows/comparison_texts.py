@@ -1,0 +1,63 @@
+"""Texts about a comparison, for the command line and for web pages: its arms side by side, and its findings."""
+
+from collections import Counter
+
+from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
+from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
+from benchlock.evaluator.statistics.metric_types import Finding, Interval
+from benchlock.evaluator.workflows.compare import Arm
+
+FINDING_HEADINGS = ("ratio", "95 % interval", "noise (A/A)", "margin", "answer")
+
+
+def format_finding(finding: Finding) -> tuple[str, ...]:
+    """Format a finding in the columns of ``FINDING_HEADINGS``."""
+    ratio = "-" if finding.ratio.value is None else f"{finding.ratio.value:.4g}"
+    return (
+        ratio + format_mark(is_reported=finding.self_reported),
+        _format_ends(finding.ratio.ci),
+        _format_noise(finding),
+        _format_share(finding.margin),
+        finding.answer,
+    )
+
+
+def format_verdicts(arm: Arm) -> str:
+    """Format LoadGen's verdicts on the runs, each with the number of runs if there are several."""
+    marks = Counter(validity.mark for validity in map(validity_of, arm.runs) if validity is not None)
+    return ", ".join(mark if len(arm.runs) == 1 else f"{number} {mark}" for mark, number in marks.items())
+
+
+def format_flags(arm: Arm) -> str:
+    """Format how many runs have unusable times; empty for none."""
+    flagged = [run for run in arm.runs if explain_unusable_times(run) is not None]
+    if not flagged:
+        return ""
+    reported = format_mark(is_reported=any(run.end is not None and run.end.times_self_reported for run in flagged))
+    return ("yes" if len(arm.runs) == 1 else f"{len(flagged)} of {len(arm.runs)}") + reported
+
+
+def format_metrics(arm: Arm) -> dict[str, str]:
+    """Format the metrics of an arm with their intervals, by key."""
+    return {metric.key: f"{format_metric(metric)} {format_interval(metric)}" for metric in arm.metrics()}
+
+
+def name_arm(arm: Arm) -> str:
+    """Return the name and the version of the locked model."""
+    return f"{arm.lock.model.name} {arm.lock.model.version}"
+
+
+def _format_ends(ci: Interval) -> str:
+    """Format the ends of an interval; a value known exactly on the given samples has none."""
+    if ci.low is not None and ci.low == ci.high:
+        return "exact"
+    ends = ("-" if end is None else f"{end:.4g}" for end in (ci.low, ci.high))
+    return f"[{', '.join(ends)}]"
+
+
+def _format_noise(finding: Finding) -> str:
+    return "-" if finding.noise_floor is None else f"± {finding.noise_floor:.2%}"
+
+
+def _format_share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"

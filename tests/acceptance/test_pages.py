@@ -1,0 +1,274 @@
+"""The pages in a real browser: accessible, light, complete without JavaScript, and deaf to what they show."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+
+from tests.support.api.commands import Commands, copied
+from tests.support.api.serving import Served, service
+from tests.support.registry.digits import DIGITS, locked, model, request, written
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+MOST_BYTES, MOST_REQUESTS = 60 << 10, 6
+MOST_PAGES = 150
+HOSTILE = '"><svg onload="document.title=1"><script>document.title=2</script>javascript:alert(1)'
+CARD = f"""---
+license: MIT
+---
+# A card
+
+<script>document.title = 3</script> [link](javascript:document.title=4) ![picture](https://example.org/p.png)
+
+{HOSTILE}
+
+| a | b |
+| - | - |
+| 1 | 2 |
+"""
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.image,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine"),
+]
+
+
+@pytest.fixture(scope="module")
+def evaluated(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A registry with a dataset, two models of which one is hostile in every text, and two runs; the ids of these."""
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "card.md").write_text(CARD)
+    hostile = model("hostile") | {"description": HOSTILE, "tags": ["onload"]}
+    hostile["files"] = [*hostile["files"], {"path": "card.md", "role": "card", "source": str(folder / "card.md")}]
+    registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile))
+    lock = locked(registry, folder, request("hostile"))
+    runs = [registry.done("run", lock, "--isolation", "process")["run"] for _ in range(2)]
+    registry.done("yank", "image/litert-cpu@1.0.0", "--reason", HOSTILE)
+    return {"first": runs[0], "second": runs[1]}
+
+
+@pytest.fixture(scope="module")
+def site(registry: Commands, evaluated: dict[str, str]) -> Iterator[Served]:
+    assert evaluated
+    with service(registry.registry) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def paths(site: Served) -> list[str]:
+    """Every page that links lead to, from the front page on."""
+    return [path for path, answer in crawl(site).items() if answer.headers["content-type"].startswith("text/html")]
+
+
+def crawl(site: Served) -> dict[str, httpx.Response]:
+    """Follow every link within the site."""
+    found: dict[str, httpx.Response] = {}
+    left = ["/"]
+    with httpx.Client(base_url=site.url, headers={"accept": "text/html"}, timeout=60) as client:
+        while left and len(found) < MOST_PAGES:
+            path = left.pop(0)
+            if path in found:
+                continue
+            found[path] = answer = client.get(path)
+            if answer.headers["content-type"].startswith("text/html"):
+                for link in re.findall(r'(?:href|src)="([^"#]*)', answer.text):
+                    there = urlsplit(urljoin(f"{site.url}{path}", link.replace("&amp;", "&")))
+                    if there.netloc == urlsplit(site.url).netloc:
+                        left.append(there.path + (f"?{there.query}" if there.query else ""))
+    return found
+
+
+def shape(path: str) -> str:
+    """The kind of a page: its path without names and numbers."""
+    return re.sub(
+        r"(?<=/)(?:[0-9a-z]{26}|sha256:[0-9a-f]+.*|(?<=model/|image/).*|(?<=dataset/).*|(?<=framework/).*)", "x", path
+    ).partition("?")[0]
+
+
+def one_of_each(paths: list[str]) -> list[str]:
+    return list({shape(path): path for path in reversed(paths)}.values())
+
+
+def test_every_link_leads_to_something_and_no_page_has_anything_inline(site: Served) -> None:
+    found = crawl(site)
+    assert len(found) > 20
+    for path, answer in found.items():
+        assert answer.status_code < 400, path
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        assert "default-src 'none'" in answer.headers["content-security-policy"], path
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert not re.search(r"<[^>]*\sstyle=", answer.text), path
+        assert not re.search(r"<[^>]*\son[a-z]+=", re.sub(r"&#34;|&quot;|&lt;", "", answer.text)), path
+        assert "<script>" not in answer.text, path
+        assert all(
+            urlsplit(link).netloc in ("", urlsplit(site.url).netloc)
+            for link in re.findall(r'<(?:link|script|img)[^>]*(?:href|src)="([^"]*)', answer.text)
+            if not link.startswith("data:")
+        )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1100])
+def test_every_page_is_accessible_and_fits(
+    browser: Browser, site: Served, paths: list[str], scheme: Literal["light", "dark"], width: int
+) -> None:
+    context = browser.new_context(
+        bypass_csp=True, color_scheme=scheme, viewport={"width": width, "height": 900}, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    for path in one_of_each(paths):
+        page.goto(site.url + path)
+        violations = Axe().run(page).response["violations"]
+        told = [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in violations]
+        assert told == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
+
+
+def test_no_page_breaks_its_own_policy_or_runs_what_it_shows(browser: Browser, site: Served, paths: list[str]) -> None:
+    context, page, told = watched(browser)
+    for path in paths:
+        page.goto(site.url + path)
+        assert page.title().endswith("· benchlock"), path
+    assert told == []
+    context.close()
+
+
+def watched(browser: Browser) -> tuple[BrowserContext, Page, list[str]]:
+    """A page, and what it complains about: violations of the policy, errors, and requests to other hosts."""
+    context = browser.new_context()
+    page = context.new_page()
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on(
+        "request", lambda asked: None if "127.0.0.1" in asked.url or asked.url == "data:," else told.append(asked.url)
+    )
+    return context, page, told
+
+
+def test_pages_say_the_same_without_javascript(browser: Browser, site: Served, paths: list[str]) -> None:
+    texts = []
+    for is_on in (True, False):
+        context = browser.new_context(java_script_enabled=is_on)
+        page = context.new_page()
+        found = {}
+        for path in one_of_each(paths):
+            page.goto(site.url + path)
+            found[path] = "".join(page.locator("main").text_content().split()).replace("Copy", "")  # type: ignore[union-attr]
+        texts.append(found)
+        context.close()
+    assert texts[0] == texts[1]
+
+
+def test_every_page_is_light(browser: Browser, site: Served, paths: list[str]) -> None:
+    for path in one_of_each(paths):
+        context = browser.new_context()
+        page = context.new_page()
+        asked: list[Request] = []
+        page.on("requestfinished", lambda one, asked=asked: asked.append(one))
+        page.goto(site.url + path, wait_until="networkidle")
+        sizes = {one.url: one.sizes() for one in asked if not one.url.startswith("data:")}
+        total = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values())
+        assert total <= MOST_BYTES, (path, sizes)
+        assert len(sizes) <= MOST_REQUESTS, (path, sizes)
+        context.close()
+
+
+def test_the_keyboard_suffices(browser: Browser, site: Served, evaluated: dict[str, str]) -> None:
+    context, page, told = watched(browser)
+    page.goto(site.url)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("/")
+    page.keyboard.type("hostile")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/artifacts?search=hostile")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/model/hostile@1.0.0")
+    page.keyboard.press("?")
+    assert page.get_by_role("dialog", name="Keys").is_visible()
+    page.keyboard.press("Escape")
+    page.goto(f"{site.url}/runs")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{evaluated['second'].removeprefix('run/')}")
+    assert told == []
+    context.close()
+
+
+def test_tables_are_csv_with_the_numbers_of_the_twin(site: Served, evaluated: dict[str, str]) -> None:
+    path = f"/runs/{evaluated['first'].removeprefix('run/')}"
+    lines = httpx.get(f"{site.url}{path}?csv=metrics").text.splitlines()
+    metrics = httpx.get(f"{site.url}/v1{path}").json()["end"]["metrics"]
+    names = lines[0].split(",")
+    for line, metric in zip(lines[1:], metrics, strict=True):
+        row = dict(zip(names, line.split(","), strict=True))
+        assert row["metric"] == metric["name"]
+        assert float(row["value"]) == metric["value"]
+        assert [float(row[end]) if row[end] else None for end in ("low", "high")] == list(
+            metric["ci"].values() if isinstance(metric["ci"], dict) else metric["ci"]
+        )
+
+
+@pytest.mark.usefixtures("evaluated")
+def test_a_reader_signs_in_with_a_token_and_out_again(browser: Browser, registry: Commands, tmp_path: Path) -> None:
+    registry = copied(registry, tmp_path / "registry", registry.engine)  # the open service has the other
+    secret = registry.done("token", "create", "reader", "--scope", "read")["secret"]
+    with service(registry.registry, "--host", "127.0.0.1") as closed:
+        context, page, _ = watched(browser)
+        answer = page.goto(f"{closed.url}/runs?outcome=done")
+        assert answer is not None
+        assert answer.status == 401
+        page.get_by_label("Token").fill("benchlock_nonsense")
+        page.get_by_role("button", name="Sign in").click()
+        assert page.get_by_role("heading", name="Sign in").is_visible()
+        assert context.cookies() == []
+        page.get_by_label("Token").fill(secret)
+        page.get_by_role("button", name="Sign in").click()
+        assert page.url == f"{closed.url}/runs?outcome=done"
+        assert page.get_by_role("heading", name="Runs").is_visible()
+        (cookie,) = context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+        page.get_by_role("button", name="Sign out").click()
+        assert context.cookies() == []
+        assert secret not in closed.log.read_text()
+        context.close()
+
+
+def test_a_form_of_another_page_changes_nothing(site: Served) -> None:
+    for headers in ({}, {"origin": "http://127.0.0.1:1"}, {"origin": site.url, "sec-fetch-site": "cross-site"}):
+        answer = httpx.post(f"{site.url}/sign-in", data={"token": "x", "next": "/"}, headers=headers)
+        assert answer.status_code == 403
+        assert "set-cookie" not in answer.headers
+    answer = httpx.post(
+        f"{site.url}/sign-in", data={"token": "x", "next": "//example.org"}, headers={"origin": site.url}
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+def test_the_assets_never_change_under_their_name(site: Served) -> None:
+    for path in re.findall(r'"(/assets/[^"]*)"', httpx.get(site.url).text):
+        assert "immutable" in httpx.get(site.url + path).headers["cache-control"]
+    assert httpx.get(f"{site.url}/assets/page-0000000000000000.js").status_code == 404
+    assert not list(Path(__file__).parents[2].glob("api/web/assets/*.min.*"))

@@ -1,0 +1,29 @@
+"""Cells that name pages lead to them, and nothing else does."""
+
+import pytest
+
+from benchlock.api.web.links import artifact_path, link_cell, with_query
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "path"),
+    [
+        ("run", "run/01kam1v3mz4w0q3d5g7h9j2k4m", "/runs/01kam1v3mz4w0q3d5g7h9j2k4m"),
+        ("run", "javascript:alert(1)", None),
+        ("run", 3, None),
+        ("lock", "sha256:00", "/locks/sha256:00"),
+        ("artifact", "model/acme/a@1.0.0", "/model/acme/a@1.0.0"),
+        ("artifact", "model/a b", "/model/a%20b"),
+        ("artifact", "other/a", None),
+        ("results", "run/01kam1v3mz4w0q3d5g7h9j2k4m", None),
+        ("run", None, None),
+    ],
+)
+def test_a_cell_leads_to_the_page_that_it_names(column: str, value: str | int | None, path: str | None) -> None:
+    assert link_cell(column, value) == path
+
+
+def test_a_query_has_what_has_a_value() -> None:
+    assert with_query("/runs", model="a&b", outcome="", cursor=None) == "/runs?model=a%26b"
+    assert with_query("/runs", model="") == "/runs"
+    assert artifact_path("model", "a", "1.0.0+b") == "/model/a@1.0.0%2Bb"

@@ -213,8 +213,8 @@ def test_other_methods_get_nowhere_without_a_token(closed: Client, registry: Loc
         "/V1/tokens",
     }
     for path in sorted(paths):
-        if (method, path) not in own and not (method == "OPTIONS" and path == "/v1/tokens/"):
-            answer = closed.request(method, path)
+        if (method, path) not in own and not (method == "OPTIONS" and path in ("/v1/tokens/", "//v1/tokens")):
+            answer = closed.request(method, f"http://testserver.local{path}")  # a path with // is not a host
             assert answer.status_code in (400, 401, 404, 405, 501), (method, path)
             assert answer.status_code == 401 or "benchlock_" not in answer.text
     assert content(registry) == before

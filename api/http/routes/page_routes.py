@@ -23,6 +23,7 @@ from benchlock.api.web.api_pages import make_api
 from benchlock.api.web.artifact_pages import make_artifact
 from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.page import Page
+from benchlock.api.web.provenance_pages import make_provenance
 from benchlock.api.web.rendering import load_assets
 from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
 from benchlock.api.web.trace_pages import export_trace, make_trace
@@ -164,9 +165,15 @@ class PageController(Controller):
 
 
 class TraceController(Controller):
-    """The trace of a run, as a page and for viewers."""
+    """The provenance and the trace of a run."""
 
     include_in_schema = False
+
+    @get("/runs/{run_id:str}/provenance", opt=READ_PAGE | COMPARE)
+    async def show_provenance(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
+        """Answer with the page of a run's provenance."""
+        page = await service.compare.do(make_provenance, service.registry, parse_run_id(f"run/{run_id}"))
+        return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}/trace", opt=READ_PAGE | COMPARE)
     async def show_trace(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:

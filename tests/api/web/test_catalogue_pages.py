@@ -1,0 +1,136 @@
+"""The front page, the catalogue, artifacts and runs, as functions of a registry."""
+
+from datetime import datetime, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.artifact_pages import make_artifact
+from benchlock.api.web.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.page import Page, Viewer
+from benchlock.api.web.provenance_pages import make_provenance
+from benchlock.api.web.rendering import render_page
+from benchlock.api.web.run_pages import RUNS, RunQuery, make_run, make_runs
+from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
+from benchlock.registry.artifact_names import parse_name, parse_reference
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
+from benchlock.registry.catalogue.version_lists import VersionFilter
+from tests.api.web.conftest import Seeds
+from tests.support.evaluator.recorded import NOON
+from tests.support.registry.frameworks import publish_framework
+
+HOSTILE = '"><script>alert(1)</script><b onload=x>'
+
+
+def text(page: Page, **viewer: Any) -> str:  # noqa: ANN401 - fields of a viewer
+    html = render_page(page, Viewer(**viewer)).decode()
+    assert "<script>" not in html
+    return unescape(html)
+
+
+def frameworks(registry: LocalRegistry, name: str, *versions: str) -> None:
+    for version in versions:
+        publish_framework(registry.catalogue, registry.store, name, version)
+
+
+def test_empty_pages_say_the_next_step(registry: LocalRegistry) -> None:
+    assert "benchlock publish MANIFEST" in text(make_home(registry))
+    assert "Nothing is published yet" in text(make_catalogue(registry, CatalogueQuery(), VersionFilter()))
+    assert "No evaluation ran yet" in text(make_runs(registry, RunQuery(), ALL_RUNS))
+    query, listing = CatalogueQuery(search="x"), VersionFilter(content=ContentFilter(search="x"))
+    assert "Nothing matches." in text(make_catalogue(registry, query, listing))
+
+
+def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalRegistry) -> None:
+    frameworks(registry, "acme", "1.0.0", "1.1.0", "1.2.0", "2.0.0-rc.1")
+    registry.catalogue.yank(parse_reference("framework/acme@1.2.0"), HOSTILE)
+    (row,) = make_catalogue(registry, CatalogueQuery(), VersionFilter()).tables["artifacts"].rows
+    assert (row[0], row[-1]) == ("framework/acme@1.1.0", "")
+    page = text(make_artifact(registry, "framework/acme@1.2.0", ""))
+    assert "Yanked." in page
+    assert HOSTILE in page
+    assert "they choose" in page
+    assert "1.1.0" in page
+    assert "The newest version is" in text(make_artifact(registry, "framework/acme@1.0.0", ""))
+    assert make_artifact(registry, "framework/acme", "").title == "acme 1.1.0"
+    versions = make_artifact(registry, "framework/acme@^1.0", "").tables["versions"]
+    assert [row[0].partition("@")[2] for row in versions.rows] == ["2.0.0-rc.1", "1.2.0", "1.1.0", "1.0.0"]  # type: ignore[union-attr]
+    assert [row[-1] for row in versions.rows] == ["pre-release", f"yanked: {HOSTILE}", "", ""]
+
+
+def test_names_and_versions_come_in_pages_that_join(registry: LocalRegistry) -> None:
+    names = [f"name-{number:03}" for number in range(NAMES + 7)]
+    for name in names:
+        frameworks(registry, name, "1.0.0")
+    first = make_catalogue(registry, CatalogueQuery(), VersionFilter())
+    cursor = first.context["next"].partition("cursor=")[2].replace("%3D", "=")
+    second = make_catalogue(registry, CatalogueQuery(cursor=cursor), VersionFilter())
+    found = [row[0] for page in (first, second) for row in page.tables["artifacts"].rows]
+    assert found == [f"framework/{name}@1.0.0" for name in names]
+    assert second.context["next"] is None
+    many = [f"1.{minor}.0" for minor in range(60)]
+    frameworks(registry, "many", *many)
+    top = make_artifact(registry, "framework/many", "")
+    assert top.context["next"].endswith("?below=1.10.0")
+    rest = make_artifact(registry, "framework/many", "1.10.0")
+    shown = [row[0] for page in (top, rest) for row in page.tables["versions"].rows]
+    assert shown == [f"framework/many@{version}" for version in reversed(many)]
+
+
+def test_what_is_not_there_is_an_error(registry: LocalRegistry) -> None:
+    for target in ("model/none", "model/none@1.0.0"):
+        with pytest.raises(UnknownNameError):
+            make_artifact(registry, target, "")
+
+
+def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    page = make_run(seeds.registry, run.id)
+    assert run.end is not None
+    assert [row[:5] for row in page.tables["metrics"].rows] == [
+        (metric.key, metric.value, metric.unit, metric.ci.low, metric.ci.high) for metric in run.end.metrics
+    ]
+    shown = text(page)
+    assert f"benchlock rerun {run.id}" in shown
+    assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
+    assert page.refresh is None
+    (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
+    assert (row[0], row[5]) == (run.id, "done")
+
+
+def test_a_failed_run_says_why_and_its_text_is_text(seeds: Seeds) -> None:
+    end = RunEnd(outcome="failed", ended_at=NOON + timedelta(hours=1), failure_class="golden", failure_message=HOSTILE)
+    failed = seeds.run(seeds.lock(), end=end)
+    page = make_run(seeds.registry, failed.id)
+    assert f"golden: {HOSTILE}" in text(page)
+    assert "metrics" not in page.tables
+    assert make_runs(seeds.registry, RunQuery(outcome="done"), RunFilter(outcome="done")).tables["runs"].rows == ()
+
+
+def test_runs_come_in_pages_that_join(seeds: Seeds) -> None:
+    lock = seeds.lock()
+    ids = [seeds.run(lock).id for _ in range(RUNS + 3)]
+    first = make_runs(seeds.registry, RunQuery(), ALL_RUNS)
+    cursor = first.context["next"].partition("cursor=")[2].replace("%3D", "=")
+    second = make_runs(seeds.registry, RunQuery(cursor=cursor), ALL_RUNS)
+    assert [row[0] for page in (first, second) for row in page.tables["runs"].rows] == ids[::-1]
+
+
+def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    shown = text(make_provenance(seeds.registry, run.id))
+    lock = seeds.registry.read_lock(run.start.lock)
+    for digest in (lock.id, lock.harness.digest, *(artifact.digest for artifact in lock.artifacts().values())):
+        assert digest in shown
+    with pytest.raises(UnknownNameError):
+        make_provenance(seeds.registry, parse_run_id("run/01kam1v3mz4w0q3d5g7h9j2k4m"))
+
+
+def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:
+    frameworks(registry, "acme", "1.0.0")
+    entry = registry.catalogue.newest("framework", parse_name("acme"), None)
+    assert isinstance(entry.published_at, datetime)
+    assert f'<time datetime="{entry.published_at.isoformat()}">' in text(make_artifact(registry, "framework/acme", ""))

@@ -12,10 +12,10 @@ from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.lock_routes import TOML
 from benchlock.api.http.routes.page_routes import READ_PAGE, read_query
 from benchlock.api.http.service_state import Service
-from benchlock.api.web.compare_pages import make_compare
-from benchlock.api.web.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.links import lock_diff_path
-from benchlock.api.web.lock_pages import make_lock, make_lock_diff, write_lock
+from benchlock.api.web.pages.compare_pages import make_compare
+from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
+from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.evaluator.records.run_types import RunId, parse_run_id
 
 _RUN: Final = "run/"

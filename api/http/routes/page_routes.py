@@ -19,14 +19,14 @@ from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
 from benchlock.api.http.routes.artifact_routes import parse_version_filter
 from benchlock.api.http.routes.run_routes import parse_run_filter
 from benchlock.api.http.service_state import Service
-from benchlock.api.web.api_pages import make_api
-from benchlock.api.web.artifact_pages import make_artifact
-from benchlock.api.web.catalogue_pages import CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.page import Page
-from benchlock.api.web.provenance_pages import make_provenance
+from benchlock.api.web.pages.api_pages import make_api
+from benchlock.api.web.pages.artifact_pages import make_artifact
+from benchlock.api.web.pages.catalogue_pages import CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.pages.provenance_pages import make_provenance
+from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs
+from benchlock.api.web.pages.trace_pages import export_trace, make_trace
 from benchlock.api.web.rendering import load_assets
-from benchlock.api.web.run_pages import RunQuery, make_run, make_runs
-from benchlock.api.web.trace_pages import export_trace, make_trace
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.analysis.exports.formats import EXPORTS

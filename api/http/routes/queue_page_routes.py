@@ -20,7 +20,8 @@ from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.artifact_schemas import YankRequest
 from benchlock.api.schemas.job_schemas import JobSubmission
-from benchlock.api.web.access_pages import (
+from benchlock.api.web.links import artifact_path, job_path
+from benchlock.api.web.pages.access_pages import (
     LogQuery,
     TokenQuery,
     make_log,
@@ -28,9 +29,8 @@ from benchlock.api.web.access_pages import (
     make_open_tokens,
     make_tokens,
 )
-from benchlock.api.web.links import artifact_path, job_path
-from benchlock.api.web.queue_pages import QueueQuery, make_job, make_queue
-from benchlock.api.web.yank_pages import make_yank
+from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
+from benchlock.api.web.pages.yank_pages import make_yank
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.queue.queue_types import Job, JobState, parse_job_id
 from benchlock.evaluator.records.run_types import parse_isolation

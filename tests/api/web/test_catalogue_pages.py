@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.artifact_pages import make_artifact
-from benchlock.api.web.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.page import Page, Viewer
-from benchlock.api.web.provenance_pages import make_provenance
+from benchlock.api.web.pages.artifact_pages import make_artifact
+from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.pages.provenance_pages import make_provenance
+from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs
 from benchlock.api.web.rendering import render_page
-from benchlock.api.web.run_pages import RUNS, RunQuery, make_run, make_runs
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference

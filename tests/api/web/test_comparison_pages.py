@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.compare_pages import make_compare
-from benchlock.api.web.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
-from benchlock.api.web.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.page import Page, Viewer
+from benchlock.api.web.pages.compare_pages import make_compare
+from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
+from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_comparison import list_incomparabilities
@@ -232,7 +232,7 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
 ) -> None:
     lock = seeds.lock()
     runs = [seeds.run(lock) for _ in range(3)]
-    monkeypatch.setattr("benchlock.api.web.leaderboard_pages.NEWEST", 2)
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.NEWEST", 2)
     query = LeaderboardQuery(f"{lock.dataset.name}@{lock.dataset.version}", lock.dataset.split)
     page = make_leaderboard(registry, query)
     assert "Only the 2 newest done runs count" in words(page)

@@ -71,7 +71,9 @@ def _describe_artifact(registry: LocalRegistry, kind: Kind, artifact: LockedArti
     """Return a locked artifact with the sources of its files, or with what is known if it is not published here."""
     name, path = f"{kind} {artifact.name} {artifact.version}", artifact_path(kind, artifact.name, artifact.version)
     try:
-        entry, _, sources = registry.catalogue.read(Reference(kind, parse_name(artifact.name), parse_version(artifact.version)))
+        entry, _, sources = registry.catalogue.read(
+            Reference(kind, parse_name(artifact.name), parse_version(artifact.version))
+        )
     except BenchlockError:
         return Node(f"{name}, not published in this registry", artifact.digest)
     if entry.digest != artifact.digest:

@@ -8,7 +8,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.links import job_path, with_query
 from benchlock.api.web.page import Page
-from benchlock.api.web.run_lists import find_lock
+from benchlock.api.web.pages.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table

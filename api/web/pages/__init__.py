@@ -1,0 +1,1 @@
+"""The pages, each as a function of the registry."""

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Engine
 
 from benchlock.api.local.local_registry import LocalRegistry, now
-from benchlock.api.web import queue_pages
 from benchlock.api.web.page import Page, Viewer
+from benchlock.api.web.pages import queue_pages
 from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError

@@ -16,7 +16,7 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry, now, open_log
 from benchlock.api.service_log import JsonLines
-from benchlock.api.web import access_pages
+from benchlock.api.web.pages import access_pages
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urljoin, urlsplit
@@ -180,12 +181,16 @@ def test_pages_say_the_same_without_javascript(browser: Browser, site: Served, p
     assert texts[0] == texts[1]
 
 
+def note(asked: list[Request], one: Request) -> None:
+    asked.append(one)
+
+
 def test_every_page_is_light(browser: Browser, site: Served, paths: list[str]) -> None:
     for path in one_of_each(paths):
         context = browser.new_context()
         page = context.new_page()
         asked: list[Request] = []
-        page.on("requestfinished", lambda one, asked=asked: asked.append(one))
+        page.on("requestfinished", partial(note, asked))
         page.goto(site.url + path, wait_until="networkidle")
         sizes = {one.url: one.sizes() for one in asked if not one.url.startswith("data:")}
         total = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes.values())

@@ -130,6 +130,7 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
         "POST /v1/verifications",
         "POST /v1/hidings",
         "POST /v1/yanks",
+        "POST /yank",
         "POST /v1/tokens/{token:str}/rotation",
         "PATCH /v1/machines/{name:str}",
         "POST /v1/machines/{name:str}/departure",
@@ -148,7 +149,7 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
             for handler in route.route_handlers:
                 for method in handler.http_methods & {"POST", "PUT", "PATCH"}:
                     name = f"{method} {route.path}"
-                    if handler.opt["needs"] == "read" or name in free:
+                    if handler.opt["needs"] in ("public", "read") or name in free:
                         continue
                     path = re.sub(r"{[^}]*}", "7", route.path)
                     answer = client.request(method, path, json={})

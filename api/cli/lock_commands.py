@@ -56,8 +56,9 @@ def resolve(invocation: Invocation, request: Path, as_of: str) -> None:
     if invocation.as_json:
         output.print_json(document)
     else:
-        platforms = ", ".join("/".join(offer[:3]) for offer in resolution.platforms)
-        output.print_fields({str(kind): f"{c.name} {c.version}" for kind, c in resolution.chosen().items()})
+        fields = resolution.describe()
+        platforms = fields.pop("platforms")
+        output.print_fields(fields)
         output.print_fields({"platforms": platforms})
 
 

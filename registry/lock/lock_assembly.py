@@ -106,6 +106,19 @@ def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[
     )
 
 
+def check_lockable(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
+    """Check that the chosen versions can answer the request, also by the contents of their files.
+
+    Raises:
+        InvalidInputError: The model, the dataset or this version of benchlock does not support a part of the request.
+        ConflictError: Model and dataset name classes in different orders.
+    """
+    check_answerable(request, chosen)
+    check_index(request, chosen, facts)
+    check_labels(request, chosen, facts)
+    check_rates(chosen, facts)
+
+
 def build_lock(
     request: Request,
     resolution: Resolution,
@@ -128,10 +141,7 @@ def build_lock(
         InvalidInputError: The model, the dataset or this version of benchlock does not support a part of the request.
         ConflictError: Model and dataset name classes in different orders.
     """
-    check_answerable(request, chosen)
-    check_index(request, chosen, facts)
-    check_labels(request, chosen, facts)
-    check_rates(chosen, facts)
+    check_lockable(request, chosen, facts)
     image = _artifact(resolution.image, ())
     described = configurations or {}
     platforms = [

@@ -15,9 +15,15 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError, Unkn
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.inspection.file_facts import FileQuestions
 from benchlock.registry.lock.file_facts_reader import read_file_facts
-from benchlock.registry.lock.lock_assembly import build_lock, file_questions, list_admitted_platforms, question_of
+from benchlock.registry.lock.lock_assembly import (
+    build_lock,
+    check_lockable,
+    file_questions,
+    list_admitted_platforms,
+    question_of,
+)
 from benchlock.registry.lock.lock_feasibility import ChosenManifests, check_answerable
-from benchlock.registry.lock.lockfile import Lock, LockedHarness
+from benchlock.registry.lock.lockfile import Lock, LockedArtifact, LockedHarness
 from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
 from benchlock.registry.lock.split_checks import check_index_labelled, check_labelled
 from benchlock.registry.manifests import (
@@ -247,6 +253,27 @@ def _read_manifests(
         cast("Framework", manifest(resolution.framework)),
         cast("Image", manifest(resolution.image)),
     )
+
+
+def explain_resolution(request: Request, catalogue: Versions) -> tuple[Resolution, tuple[SelectionReason, ...]]:
+    """Resolve a request, and explain each chosen version as ``benchlock why`` does. Raise as the resolver."""
+    resolution = resolve_request(request, catalogue, {})
+    locked = {
+        kind: LockedArtifact(name=candidate.name, version=str(candidate.version), digest=candidate.digest)
+        for kind, candidate in resolution.chosen().items()
+    }
+    with catalogue.snapshot(request.as_of) as snapshot:
+        search = Search.of(question_of(request), snapshot, {})
+        reasons = tuple(explain_selection(locked, kind, artifact.name, search) for kind, artifact in locked.items())
+    return resolution, reasons
+
+
+def check_resolution(request: Request, resolution: Resolution, store: BlobStore, catalogue: Manifests) -> None:
+    """Check that a resolution can be locked; nothing is stored. Raise as ``keep_lock``."""
+    chosen = _read_manifests(resolution, catalogue)
+    check_answerable(request, chosen)
+    manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
+    check_lockable(request, chosen, read_file_facts(file_questions(request, chosen), manifests, store))
 
 
 def _configuration(platform: Platform, look_up: ConfigurationLookup | None) -> bytes:

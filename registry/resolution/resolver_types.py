@@ -120,6 +120,11 @@ class Resolution:
         """Return the chosen version of each kind."""
         return {candidate.kind: candidate for candidate in (self.model, self.framework, self.image, self.dataset)}
 
+    def describe(self) -> dict[str, str]:
+        """Return the chosen versions and the platforms as ``benchlock resolve`` words them."""
+        chosen = {str(kind): f"{candidate.name} {candidate.version}" for kind, candidate in self.chosen().items()}
+        return chosen | {"platforms": ", ".join("/".join(offer[:3]) for offer in self.platforms)}
+
 
 @dataclass(frozen=True, slots=True)
 class Population:

@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from benchlock.registry.manifests import Dataset, Model
 from benchlock.registry.manifests.manifest_types import Split
-from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GROUPS, SCORED
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
 from benchlock.registry.scaffold.scaffold_answers import TODO_NOTE, join_lines
 from benchlock.registry.text.collected_problems import ImportNotes, format_original
@@ -110,14 +110,37 @@ def _metrics(model: RequestedModel | None, dataset: RequestedDataset | None, not
     task, splits = model.manifest.task, () if dataset is None else tuple(dataset.manifest.splits.values())
     if splits and not any(map(_may_have_labels, splits)):
         return _chosen("metrics", list(_TIMES), "the dataset has no labels", notes)
-    possible = [name for name, definition in DEFINITIONS.items() if definition.tasks and task in definition.tasks]
-    quality = [name for name in possible if name not in _SPECIAL]
-    classes = _count_classes(model.manifest)
-    if classes is not None and classes <= _TOP5 and "top5" in quality:
-        quality.remove("top5")
+    possible, quality = list_metrics(model.manifest)
     special = ", ".join(name for name in possible if name in _SPECIAL)
     more = f"; add those of {special} that you need" if special else ""
     return _chosen("metrics", [*quality, *_TIMES], f"the metrics of {task}, and of times{more}", notes)
+
+
+def list_metrics(model: Model) -> tuple[list[str], list[str]]:
+    """Return the quality metrics of a model's task, and those of them that suit every such model."""
+    possible = [name for name, definition in DEFINITIONS.items() if definition.tasks and model.task in definition.tasks]
+    quality = [name for name in possible if name not in _SPECIAL]
+    classes = _count_classes(model)
+    if classes is not None and classes <= _TOP5 and "top5" in quality:
+        quality.remove("top5")
+    return possible, quality
+
+
+def suggest_metrics(model: Model | None, split: Split | None, scenario: str) -> list[str]:
+    """Return the metrics of a request that names none: those of the task if there are labels, and of times.
+
+    Args:
+        model: The model; None if it is unknown.
+        split: The split; None if it is unknown.
+        scenario: The scenario, which leaves out the times that it does not measure.
+    """
+    times = [
+        name
+        for name in (*_TIMES, "cold_start")
+        if any(scenario in (DEFINITIONS[metric].scenarios or ()) for metric in GROUPS.get(name, (name,)))
+    ]
+    is_labelled = model is not None and (split is None or _may_have_labels(split))
+    return (list_metrics(model)[1] if model is not None and is_labelled else []) + times
 
 
 def _may_have_labels(split: Split) -> bool:

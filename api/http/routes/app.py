@@ -35,6 +35,7 @@ from benchlock.api.http.routes.health_routes import HealthController, Readiness
 from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
+from benchlock.api.http.routes.new_page_routes import NEW_PAGES
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
@@ -130,7 +131,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
-ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *QUEUE_PAGE_CONTROLLERS)
+ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *NEW_PAGES, *QUEUE_PAGE_CONTROLLERS)
 """All controllers of pages."""
 PREFIX: Final = "/v1"
 

@@ -1,0 +1,198 @@
+"""Requests as flat texts, as forms and addresses have them: written as documents, and changed by fixes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, get_args
+
+from msgspec.structs import fields as struct_fields
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.requests.request_types import AnyScenario
+from benchlock.registry.resolution.resolver_types import Resolution
+
+LIMITS: Final = {"time": "1h", "memory": "4GiB", "cpus": "1", "processes": "256"}
+"""The limits of a request that states none."""
+SEED: Final = "7"
+SCENARIOS: Final[Mapping[str, Any]] = {type_.name: type_ for type_ in get_args(AnyScenario)}
+"""The types of scenarios by name."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "min_queries": "1000",
+    "min_duration": "5s",
+    "warmup": "8",
+    "samples_per_query": "8",
+    "target_qps": "10",
+    "target_latency": "100ms",
+    "min_samples": "1000",
+    "batch": "1",
+    "batches": "1, 2, 4, 8, 16, 32",
+    "repeats": "10",
+}
+"""The settings of all scenarios, with the value of a request that states none."""
+_TEXTS: Final = frozenset(("min_duration", "target_latency"))
+_FEWEST_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFields:
+    """A request as its user types it; an empty text takes the default.
+
+    Attributes:
+        task: Narrows the models that are offered; no part of the request.
+        model: ``NAME`` or ``NAME@CONSTRAINT``; so are ``framework``, ``dataset`` and ``image``.
+        metrics: Names, with commas between them.
+        prereleases: Kinds, with commas between them.
+    """
+
+    task: str = ""
+    model: str = ""
+    framework: str = ""
+    dataset: str = ""
+    split: str = ""
+    image: str = ""
+    os: str = ""
+    arch: str = ""
+    device: str = ""
+    accelerator: str = ""
+    scenario: str = ""
+    min_queries: str = ""
+    min_duration: str = ""
+    warmup: str = ""
+    samples_per_query: str = ""
+    target_qps: str = ""
+    target_latency: str = ""
+    min_samples: str = ""
+    batch: str = ""
+    batches: str = ""
+    repeats: str = ""
+    metrics: str = ""
+    seed: str = ""
+    time: str = ""
+    memory: str = ""
+    cpus: str = ""
+    processes: str = ""
+    trace: str = ""
+    prereleases: str = ""
+    as_of: str = ""
+    name: str = ""
+
+    def as_parameters(self) -> dict[str, str]:
+        """Return the texts that are not empty, by name."""
+        return {name: text for name, text in asdict(self).items() if text}
+
+    @property
+    def scenario_name(self) -> str:
+        """The name of the scenario, which is ``single_stream`` if none is stated."""
+        return self.scenario or "single_stream"
+
+
+def split_target(text: str) -> tuple[str, str]:
+    """Return name and constraint of ``NAME@CONSTRAINT``; any version without a constraint."""
+    name, _, constraint = text.partition("@")
+    return name.strip(), constraint.strip() or "*"
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts between commas that are not empty."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def list_settings(scenario: str) -> tuple[str, ...]:
+    """Return the settings of a scenario; none for an unknown one."""
+    return tuple(field.name for field in struct_fields(SCENARIOS[scenario])) if scenario in SCENARIOS else ()
+
+
+def write_document(fields: RequestFields, split: str, metrics: Iterable[str]) -> dict[str, Any]:
+    """Return the request of a form as a document, with the defaults written out.
+
+    Args:
+        fields: The texts of the form.
+        split: The split if the form states none.
+        metrics: The metrics if the form states none.
+    """
+    (model, model_version), (dataset, dataset_version) = split_target(fields.model), split_target(fields.dataset)
+    document: dict[str, Any] = {
+        "schema": 1,
+        "kind": "evaluation",
+        "name": fields.name or f"{model}-on-{dataset}".replace("/", "-"),
+        "model": {"name": model, "version": model_version},
+        "dataset": {"name": dataset, "version": dataset_version, "split": fields.split or split},
+    }
+    if fields.framework and split_target(fields.framework)[1] != "*":
+        document["framework"] = {"version": split_target(fields.framework)[1]}
+    if fields.image:
+        document["image"] = dict(zip(("name", "version"), split_target(fields.image), strict=True))
+    if fields.prereleases:
+        document["prereleases"] = split_list(fields.prereleases)
+    hardware = {key: getattr(fields, key) for key in ("os", "arch", "device", "accelerator") if getattr(fields, key)}
+    limits = {key: getattr(fields, key) or default for key, default in LIMITS.items()}
+    document |= {
+        "hardware": hardware,
+        "limits": {key: text if key in ("time", "memory") else _parse_number(text) for key, text in limits.items()},
+        "scenario": {"name": fields.scenario_name, **_write_settings(fields)},
+        "metrics": split_list(fields.metrics) or list(metrics),
+    }
+    if fields.trace:
+        document["trace"] = fields.trace
+    document["seed"] = _parse_number(fields.seed or SEED)
+    if fields.as_of:
+        document["as_of"] = fields.as_of
+    return document
+
+
+def _write_settings(fields: RequestFields) -> dict[str, Any]:
+    """Return the settings of the scenario; one that the scenario can do without is left out if none is stated."""
+    settings: dict[str, Any] = {}
+    for field in struct_fields(SCENARIOS[fields.scenario_name]) if fields.scenario_name in SCENARIOS else ():
+        text = getattr(fields, field.name) or (SETTINGS[field.name] if field.required else "")
+        if field.name == "batches":
+            settings[field.name] = [_parse_number(part) for part in split_list(text)]
+        elif text:
+            settings[field.name] = text if field.name in _TEXTS else _parse_number(text)
+    return settings
+
+
+def _parse_number(text: str) -> int | float | str:
+    """Return the number that a text is; another text as it is, for the checks of requests to name."""
+    if text.isascii() and text.isdecimal() and len(text) <= _FEWEST_DIGITS:
+        return int(text)
+    whole, point, part = text.partition(".")
+    is_number = text.isascii() and point and whole.isdecimal() and part.isdecimal() and len(text) <= _FEWEST_DIGITS
+    return float(text) if is_number else text
+
+
+def change_fields(fields: RequestFields, changes: Mapping[str, Any], gives: Mapping[str, str]) -> RequestFields:
+    """Return the form with the changes of a fix.
+
+    Args:
+        fields: The form.
+        changes: The new value of each changed field of the request.
+        gives: The version of each kind that is then chosen, after its name.
+    """
+    values: dict[str, str] = {}
+    for path, value in changes.items():
+        kind, _, key = path.partition(".")
+        if path == "hardware":
+            values |= {name: value.get(name, "") for name in ("os", "arch", "device")}
+        elif path == "prereleases":
+            values[path] = ", ".join(value)
+        elif key == "version":
+            name = split_target(getattr(fields, kind))[0] or gives.get(kind, "").rpartition(" ")[0]
+            values[kind] = name if value is None else f"{name}@{value}"
+        else:
+            values[kind] = "" if value is None else f"{value['name']}@{value['version']}"
+    return replace(fields, **values)
+
+
+def check_framework(fields: RequestFields, resolution: Resolution) -> None:
+    """Require that the framework of the form is that of the chosen model.
+
+    Raises:
+        InvalidInputError: The model requires another framework.
+    """
+    name = split_target(fields.framework)[0] if fields.framework else ""
+    if name and name != resolution.framework.name:
+        raise InvalidInputError(
+            f"{resolution.model} requires framework/{resolution.framework.name}, not framework/{name}",
+            where="framework",
+            next_step=f"choose framework {resolution.framework.name}, or a model for {name}",
+        )

@@ -1,0 +1,163 @@
+"""The page of a new evaluation says what the resolver says, writes nothing by itself, and its buttons lock and queue."""
+
+import re
+from html import unescape
+from urllib.parse import urlencode
+
+import pytest
+
+from benchlock.api.http.routes.app import create_app
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.new_pages import make_new, write_request
+from benchlock.registry.lock.lock_creation import explain_resolution
+from benchlock.registry.requests.evaluation_request import parse_request, read_request
+from benchlock.registry.requests.request_form import SCENARIOS, RequestFields, change_fields, write_document
+from tests.api.http.conftest import Client
+from tests.support.resolution.variants import variant
+
+GIVEN = {"model": "digits@^1.0", "dataset": "digits", "split": "test"}
+OURS = {"sec-fetch-site": "same-origin"}
+HTML = {"accept": "text/html"}
+
+
+@pytest.fixture(autouse=True)
+def published(registry: LocalRegistry) -> None:
+    variant({}).publish(registry.catalogue, registry.store)
+
+
+def ask(client: Client, **changed: str) -> str:
+    answer = client.get("/new", params=GIVEN | changed, headers=HTML)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def preview(page: str) -> str:
+    return unescape(page.partition('id="preview"')[2])
+
+
+def test_the_preview_says_which_versions_and_why(client: Client, registry: LocalRegistry) -> None:
+    text = preview(ask(client))
+    request = parse_request(write_request(registry, RequestFields(**GIVEN)), "request")
+    resolution, reasons = explain_resolution(request, registry.catalogue)
+    for value in resolution.describe().values():
+        assert value in text
+    assert {reason.kind for reason in reasons} == {"model", "dataset", "framework", "image"}
+    for reason in reasons:
+        assert all(line.text in text for line in reason.requirements)
+    assert "Lock and queue" in text
+
+
+def test_the_request_file_is_the_request_that_is_locked(client: Client, registry: LocalRegistry) -> None:
+    shown = re.search(r"As request.yaml.*?<code>(.*?)</code>", preview(ask(client)), re.DOTALL)
+    assert shown is not None
+    request = read_request(shown[1], "request.yaml")
+    answer = client.post("/locks", data=GIVEN, headers=OURS, follow_redirects=False)
+    assert answer.status_code == 303
+    (lock,) = registry.catalogue.locks()
+    assert answer.headers["location"] == f"/locks/{lock.id}"
+    assert lock.request == request.document
+
+
+def test_nothing_is_stored_before_a_button(client: Client, registry: LocalRegistry) -> None:
+    blobs = sorted(registry.store.digests()) if hasattr(registry.store, "digests") else []
+    ask(client)
+    assert not list(registry.catalogue.locks())
+    assert blobs == (sorted(registry.store.digests()) if hasattr(registry.store, "digests") else [])
+
+
+def test_a_conflict_offers_its_smallest_changes_as_links_that_solve_it(client: Client) -> None:
+    text = ask(client, model="digits@^9.0", seed="11")
+    assert "Lock and queue" not in text
+    links = re.findall(r'<li><a href="(/new\?[^"]*)">(.*?)</a>', text.partition("Smallest changes")[2])
+    assert links
+    for path, words in links:
+        assert "seed=11" in path
+        changed = client.get(unescape(path), headers=HTML).text
+        assert "Lock and queue" in changed, words
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"metrics": "top1, foo"}, "foo"),
+        ({"scenario": "accuracy", "metrics": "latency"}, "accuracy"),
+        ({"scenario": "nonsense"}, "scenario"),
+        ({"model": "digts"}, "digits"),
+        ({"model": "digits@soon"}, "soon"),
+        ({"model": "A B"}, "A B"),
+        ({"split": "train"}, "train"),
+        ({"seed": "-1"}, "seed"),
+        ({"cpus": "many"}, "cpus"),
+        ({"framework": "litert"}, "requires framework/onnxruntime, not framework/litert"),
+        ({"as_of": "yesterday"}, "yesterday"),
+        ({"image": "nothing-like-it"}, "nothing-like-it"),
+        ({"trace": "loud"}, "trace"),
+    ],
+)
+def test_what_is_wrong_is_said_on_the_page(client: Client, changed: dict[str, str], words: str) -> None:
+    text = preview(ask(client, **changed))
+    notice = text.partition('class="notice bad"')[2].partition("</div>")[0]
+    assert words in notice
+    assert "Lock and queue" not in text
+
+
+def test_an_empty_form_says_what_to_choose(client: Client) -> None:
+    text = client.get("/new", headers=HTML).text
+    assert "Choose a model and a dataset" in text
+    assert '<option value="digits">' in text
+
+
+def test_hostile_text_is_escaped(client: Client) -> None:
+    for name in ("model", "dataset", "metrics", "name", "framework", "scenario"):
+        assert "<script>alert" not in ask(client, **{name: '"><script>alert(1)</script>'})
+
+
+def test_a_request_that_cannot_be_locked_leads_back_to_its_page(client: Client, registry: LocalRegistry) -> None:
+    data = GIVEN | {"model": "digits@^9.0"}
+    answer = client.post("/locks", data=data, headers=OURS, follow_redirects=False)
+    assert answer.headers["location"] == f"/new?{urlencode(data)}"
+    assert not list(registry.catalogue.locks())
+
+
+@pytest.mark.parametrize("headers", [{}, {"origin": "https://b.example"}, {"sec-fetch-site": "cross-site"}])
+def test_a_form_of_another_site_is_refused(client: Client, registry: LocalRegistry, headers: dict[str, str]) -> None:
+    assert client.post("/locks", data=GIVEN, headers=headers).status_code == 403
+    assert not list(registry.catalogue.locks())
+
+
+def test_a_form_that_is_sent_twice_queues_one_job(client: Client) -> None:
+    shown = re.search(r'name="job" value="(job/\w+)"', ask(client))
+    assert shown is not None
+    data = GIVEN | {"queue": "1", "job": shown[1]}
+    for _ in range(2):
+        answer = client.post("/locks", data=data, headers=OURS, follow_redirects=False)
+        assert answer.headers["location"] == f"/jobs/{shown[1].removeprefix('job/')}"
+    assert [job["job"] for job in client.get("/v1/jobs").json()["jobs"]] == [shown[1]]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_each_scenario_has_settings_that_are_valid(registry: LocalRegistry, scenario: str) -> None:
+    page = make_new(registry, RequestFields(**GIVEN, scenario=scenario))
+    assert [str(problem) for problem in page.context["preview"].problems] == []
+
+
+def test_fixes_change_their_fields_alone() -> None:
+    fields = RequestFields(model="a@^1", dataset="d@^2", image="i@1.0.0", os="linux", device="cuda")
+    gives = {"framework": "onnxruntime 1.2.3"}
+    changes = {"model.version": "2.0.0", "framework.version": "1.2.3", "image": None, "prereleases": ["model"]}
+    changed = change_fields(fields, changes | {"hardware": {"os": "linux", "arch": "arm64", "device": "cpu"}}, gives)
+    assert changed.as_parameters() == {
+        "model": "a@2.0.0", "framework": "onnxruntime@1.2.3", "dataset": "d@^2", "os": "linux", "arch": "arm64",
+        "device": "cpu", "prereleases": "model",
+    }  # fmt: skip
+    assert write_document(changed, "test", ["top1"])["framework"] == {"version": "1.2.3"}
+
+
+def test_who_may_only_read_sees_no_buttons_and_may_not_lock(registry: LocalRegistry) -> None:
+    assert create_app(registry)
+    from benchlock.api.web.page import Viewer  # noqa: PLC0415 - Jinja2
+    from benchlock.api.web.rendering import render_page  # noqa: PLC0415 - Jinja2
+
+    page = make_new(registry, RequestFields(**GIVEN))
+    assert b"Lock and queue" in render_page(page, Viewer(may=frozenset({"read", "run"})))
+    assert b"Lock and queue" not in render_page(page, Viewer(may=frozenset({"read"})))

@@ -11,13 +11,13 @@ from benchlock.api.http.request_authorization import RUN
 from benchlock.api.http.request_limits import ASK
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
-from benchlock.api.http.routes.job_routes import QueueService, submit_job
+from benchlock.api.http.routes.job_routes import QueueService, queue_job
 from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, Form, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas.job_schemas import JobSubmission
 from benchlock.api.web.links import lock_path, with_query
-from benchlock.api.web.new_pages import make_new, write_request
+from benchlock.api.web.pages.new_pages import make_new, write_request
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.queue_types import new_job_id, parse_job_id
 from benchlock.registry.requests.evaluation_request import parse_request
@@ -51,7 +51,7 @@ def _lock(queues: QueueService, given: RequestFields, job: str | None) -> str:
         if job is None:
             return lock_path(embedded.lock(parse_request(document, "request"), {}).lock.id)
         submission = JobSubmission(request=document, job=parse_job_id(job) if job else new_job_id(now()))
-        return f"/jobs/{submit_job(embedded, queues.queue, submission).id.removeprefix('job/')}"
+        return f"/jobs/{queue_job(embedded, queues.queue, submission).id.removeprefix('job/')}"
     except (InvalidInputError, ConflictError):
         return with_query("/new", **given.as_parameters())
 

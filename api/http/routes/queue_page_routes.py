@@ -71,7 +71,7 @@ class QueuePageController(Controller):
         job = await queues.service.ask.do(_submit, queues, data)
         return redirect(job_path(job.id))
 
-    @post("/jobs/{job_id:str}/cancel", opt=RUN | PAGE, status_code=303)
+    @post("/jobs/{job_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
     async def cancel_job(
         self,
         queues: Injected[QueueService],
@@ -109,7 +109,7 @@ class AccessPageController(Controller):
         created = await service.work.do(open_tokens(service.registry).create, name, scopes, lifetime)
         return respond_with_page(make_new_token(*created), request, service, 201)
 
-    @post("/tokens/revoke", opt=ADMIN | PAGE, status_code=303)
+    @post("/tokens/revoke", opt=ADMIN | WHILE_FULL | PAGE, status_code=303)
     async def revoke_token(self, service: Injected[Service], request: AnyRequest, data: Form) -> Response[bytes]:
         """Revoke a token and cancel its work."""
         check_form(request, data)

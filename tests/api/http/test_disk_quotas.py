@@ -131,6 +131,8 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
         "POST /v1/hidings",
         "POST /v1/yanks",
         "POST /yank",
+        "POST /jobs/{job_id:str}/cancel",
+        "POST /tokens/revoke",
         "POST /v1/tokens/{token:str}/rotation",
         "PATCH /v1/machines/{name:str}",
         "POST /v1/machines/{name:str}/departure",
@@ -156,6 +158,9 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
                     assert (name, answer.status_code, answer.json()["code"]) == (name, 507, "low-space")
                     refused.add(name)
     expected = {
+        "POST /jobs",
+        "POST /locks",
+        "POST /tokens",
         "POST /v1/jobs",
         "POST /v1/locks",
         "POST /v1/tokens",

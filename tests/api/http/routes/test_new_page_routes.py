@@ -1,4 +1,4 @@
-"""The page of a new evaluation says what the resolver says, writes nothing by itself, and its buttons lock and queue."""
+"""The page of a new evaluation says what the resolver says, writes nothing by itself, and its buttons lock it."""
 
 import re
 from html import unescape
@@ -6,9 +6,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.new_pages import make_new, write_request
+from benchlock.api.web.page import Viewer
+from benchlock.api.web.pages.new_pages import make_new, write_request
+from benchlock.api.web.rendering import render_page
 from benchlock.registry.lock.lock_creation import explain_resolution
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from benchlock.registry.requests.request_form import SCENARIOS, RequestFields, change_fields, write_document
@@ -154,10 +155,6 @@ def test_fixes_change_their_fields_alone() -> None:
 
 
 def test_who_may_only_read_sees_no_buttons_and_may_not_lock(registry: LocalRegistry) -> None:
-    assert create_app(registry)
-    from benchlock.api.web.page import Viewer  # noqa: PLC0415 - Jinja2
-    from benchlock.api.web.rendering import render_page  # noqa: PLC0415 - Jinja2
-
     page = make_new(registry, RequestFields(**GIVEN))
     assert b"Lock and queue" in render_page(page, Viewer(may=frozenset({"read", "run"})))
     assert b"Lock and queue" not in render_page(page, Viewer(may=frozenset({"read"})))

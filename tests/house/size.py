@@ -27,10 +27,10 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 509,
-    "lines": 91_500,
+    "modules": 532,
+    "lines": 94_500,
     "imports inside functions": 130,
-    "functions of publishing a dataset of two files": 208,
+    "functions of publishing a dataset of two files": 210,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

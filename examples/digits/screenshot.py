@@ -7,20 +7,28 @@ import time
 from pathlib import Path
 
 import httpx
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / ".demo" / "registry"
 PICTURE = ROOT / "docs" / "assets" / "run-page.png"
 URL = "http://127.0.0.1:8765"
-SIZE = {"width": 1100, "height": 900}
+SIZE: ViewportSize = {"width": 1100, "height": 900}
 
 
 def main() -> None:
     """Serve the registry of the demo, and take the picture."""
     if not REGISTRY.exists():
         sys.exit("no registry: run `make demo` first")
-    command = [Path(sys.executable).parent / "benchlock", "--registry", REGISTRY, "serve", "--open", "--port", "8765"]
+    command: list[str | Path] = [
+        Path(sys.executable).parent / "benchlock",
+        "--registry",
+        REGISTRY,
+        "serve",
+        "--open",
+        "--port",
+        "8765",
+    ]
     service = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         wait()

@@ -1,0 +1,188 @@
+"""What a page weighs, and when a reader sees it: benchlock's list of runs beside MLflow's, in one browser.
+
+Interleaved: every round opens each page once in a new profile, in every other round in the other order. Then the
+service alone: how long it takes to answer with each kind of page over a large catalogue.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import Browser, sync_playwright
+
+from benchlock.api.local.local_registry import open_registry
+from benchmarks.answering.servers import Answering, Benchlock, MlflowTracking
+from benchmarks.resolving.report import machine, write
+from benchmarks.transferring.peers import versions
+from tests.support.registry.filled import fill
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+RUNS, METRICS = 60, 20
+LARGE, ASKED = 10_000, 40
+LIGHTER, FASTER, ANSWER_MS = 100, 3, 50
+SEEN = """() => new Promise(resolve => new PerformanceObserver(list => resolve(list.getEntries().at(-1).startTime))
+  .observe({type: "largest-contentful-paint", buffered: true}))"""
+
+METHOD = f"""\
+Both show {RUNS} runs; MLflow's have {METRICS} metrics each. A page is opened by Debian's Chromium in a new profile, on
+the loopback, without throttling. Weight is what is received, compressed as the server sends it. The time is that of the
+largest contentful paint. A cell is the median over the rounds; how many times another is the median of the rounds' own
+ratios. The second table is the time from a request to the whole answer, of one client without a browser, over a
+catalogue of {LARGE:,} versions; the first request of each page does not count.
+"""
+
+
+class BenchlockRuns(Answering):
+    """`benchlock serve` over a registry with runs."""
+
+    title = "benchlock"
+
+    def fill(self) -> None:
+        registry = open_registry(str(self._folder / "registry"), lambda _: None, create=True)
+        fill(registry.database, runs=RUNS)
+        registry.database.dispose()
+
+    server, answers_at = Benchlock.server, Benchlock.answers_at
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A page as a browser opened it: bytes, requests, and milliseconds to the largest contentful paint."""
+
+    weight: int
+    requests: int
+    seen: float
+
+
+def main() -> None:
+    """Measure; print the tables and bars, and write them into RESULTS.md."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=7)
+    rounds = options.parse_args().rounds
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="benchlock-pages-") as temporary:
+        folder = Path(temporary)
+        opened = open_pages(folder, rounds)
+        answered = ask_pages(folder / "large")
+    body = [*tables(opened, answered), "", *bars(opened, answered), ""]
+    minutes = (time.monotonic() - start) / 60
+    body.append(f"Measured {datetime.now(UTC):%Y-%m-%d}: {minutes:.0f} minutes, {rounds} rounds.")
+    write(RESULTS, "pages", "\n".join(("## Pages", "", *machine(), f"- {versions()}", "", METHOD)))
+    write(RESULTS, "pages: A list of runs", "### A list of runs\n\n" + "\n".join(body) + "\n")
+    print("\n".join(body))
+
+
+def open_pages(folder: Path, rounds: int) -> dict[str, list[Opened]]:
+    """Open the list of runs of both in turn."""
+    opened: defaultdict[str, list[Opened]] = defaultdict(list)
+    with closing(BenchlockRuns(folder / "ours", 0)) as ours, closing(MlflowTracking(folder / "mlflow", 0)) as theirs:
+        log_runs(theirs.url)
+        pages = [("benchlock", f"{ours.url}/runs"), ("mlflow", f"{theirs.url}/#/experiments/0")]
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+            for number in range(rounds):
+                for name, url in pages[:: -1 if number % 2 else 1]:
+                    opened[name].append(open_page(browser, url))
+            browser.close()
+    return opened
+
+
+def log_runs(url: str) -> None:
+    """Log runs with metrics to MLflow."""
+    for number in range(RUNS):
+        run = call(f"{url}/api/2.0/mlflow/runs/create", {"experiment_id": "0", "start_time": number})
+        metrics = [{"key": f"metric_{one}", "value": one * number, "timestamp": 0, "step": 0} for one in range(METRICS)]
+        call(f"{url}/api/2.0/mlflow/runs/log-batch", {"run_id": run["run"]["info"]["run_id"], "metrics": metrics})
+
+
+def call(url: str, document: object) -> Any:  # noqa: ANN401 - a JSON document
+    return httpx.post(url, json=document, timeout=60).raise_for_status().json()
+
+
+def open_page(browser: Browser, url: str) -> Opened:
+    """Open a page in a new profile, until nothing more is fetched."""
+    context = browser.new_context()
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    sizes: list[int] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(int(event["encodedDataLength"])))
+    page.goto(url, wait_until="networkidle")
+    seen = float(page.evaluate(SEEN))
+    context.close()
+    return Opened(sum(sizes), len([size for size in sizes if size]), seen)
+
+
+def ask_pages(folder: Path) -> dict[str, list[float]]:
+    """Ask for pages over a large catalogue, one after the other; milliseconds of each answer."""
+    with closing(Benchlock(folder, LARGE)) as server:
+        first = httpx.get(f"{server.url}/v1/artifacts?limit=1").json()["artifacts"][0]
+        paths = {
+            "front page": "/",
+            "catalogue": "/artifacts",
+            "search": "/artifacts?search=a",
+            "artifact": f"/{first['kind']}/{first['name']}",
+            "new evaluation": "/new",
+            "queue": "/jobs",
+        }
+        return {name: list(ask(f"{server.url}{path}")) for name, path in paths.items()}
+
+
+def ask(url: str) -> Iterator[float]:
+    with httpx.Client(headers={"accept": "text/html"}, timeout=60) as client:
+        for number in range(ASKED + 1):
+            start = time.perf_counter()
+            client.get(url).raise_for_status()
+            if number:
+                yield (time.perf_counter() - start) * 1000
+
+
+def times(opened: dict[str, list[Opened]], part: Callable[[Opened], float]) -> float:
+    """Return how many times as much MLflow's page needs, as the median over the rounds."""
+    pairs = zip(opened["mlflow"], opened["benchlock"], strict=True)
+    return statistics.median(part(theirs) / part(ours) for theirs, ours in pairs)
+
+
+def p95(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1]
+
+
+def tables(opened: dict[str, list[Opened]], answered: dict[str, list[float]]) -> Iterator[str]:
+    yield "| | KiB | requests | largest contentful paint, ms |\n| --- | ---: | ---: | ---: |"
+    for name, pages in opened.items():
+        weight, requests, seen = (
+            statistics.median(getattr(page, part) for page in pages) for part in ("weight", "requests", "seen")
+        )
+        yield f"| {name} | {weight / 1024:,.1f} | {requests:.0f} | {seen:,.0f} |"
+    yield "\n| page | median, ms | 95th percentile, ms |\n| --- | ---: | ---: |"
+    for name, values in answered.items():
+        yield f"| {name} | {statistics.median(values):.1f} | {p95(values):.1f} |"
+
+
+def bars(opened: dict[str, list[Opened]], answered: dict[str, list[float]]) -> Iterator[str]:
+    lighter, faster = times(opened, lambda page: page.weight), times(opened, lambda page: page.seen)
+    slowest = max(answered, key=lambda name: p95(answered[name]))
+    worst = p95(answered[slowest])
+    yield f"- {met(lighter >= LIGHTER)}: at least {LIGHTER} times lighter than MLflow's list of runs ({lighter:,.0f})"
+    yield f"- {met(faster >= FASTER)}: seen at least {FASTER} times as fast ({faster:.1f} times)"
+    bar = f"the 95th percentile of an answer is at most {ANSWER_MS} ms"
+    yield f"- {met(worst <= ANSWER_MS)}: {bar} (worst {worst:.1f} ms, {slowest})"
+
+
+def met(is_met: object) -> str:
+    return "met" if is_met else "not met"
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
-from litestar import Request, Response
+from litestar import MediaType, Request, Response
 from litestar.datastructures import Cookie
 
 from benchlock.api.http.page_sessions import find_token, make_cookie, make_form_token
@@ -87,7 +87,7 @@ def _as_page(handler: Handler) -> Handler:
         return Response(
             content,
             status_code=response.status_code,
-            media_type=HTML,
+            media_type=MediaType.HTML,
             headers={**PAGE_HEADERS, **response.headers, "cache-control": "no-store"},
             cookies=[make_cookie(request, "")] if is_stale else [],
         )
@@ -103,7 +103,7 @@ def redirect(path: str, cookies: tuple[Cookie, ...] = ()) -> Response[bytes]:
     return Response(
         b"",
         status_code=303,
-        media_type=HTML,
+        media_type=MediaType.HTML,
         headers={"location": path, "cache-control": "no-store"},
         cookies=list(cookies),
     )

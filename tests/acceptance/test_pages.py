@@ -222,6 +222,41 @@ def test_the_keyboard_suffices(browser: Browser, site: Served, evaluated: dict[s
     context.close()
 
 
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_model_is_evaluated_from_its_page_with_and_without_javascript(
+    browser: Browser, site: Served, has_script: bool
+) -> None:
+    context = browser.new_context(java_script_enabled=has_script)
+    page = context.new_page()
+    page.goto(f"{site.url}/model/hostile")
+    page.get_by_role("link", name="Evaluate", exact=True).click()
+    page.get_by_label("Dataset", exact=False).first.fill("digits")
+    page.get_by_label("Split").fill("test")
+    page.get_by_label("Framework", exact=False).first.fill("onnxruntime@9.0.0")
+    show(page, has_script=has_script)
+    fix = page.locator("#preview a", has_text="framework/onnxruntime")
+    fix.first.wait_for()
+    assert "framework/onnxruntime 1.31.1: outside 9.0.0" in page.locator("#preview").inner_text()
+    fix.first.click()
+    page.get_by_role("button", name="Lock", exact=True).wait_for()
+    page.get_by_role("button", name="Lock", exact=True).click()
+    page.wait_for_url("**/locks/sha256:*")
+    lock = page.url.rpartition("/")[2]
+    assert f"benchlock run {lock}" in page.inner_text("main")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.wait_for_url("**/jobs/*")
+    assert f"benchlock run {lock}" in page.inner_text("main")  # no worker is there
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_text("cancelled").first.wait_for()
+    context.close()
+
+
+def show(page: Page, *, has_script: bool) -> None:
+    """Let the page resolve: by itself after typing, or by the button."""
+    if not has_script:
+        page.get_by_role("button", name="Preview").click()
+
+
 def test_tables_are_csv_with_the_numbers_of_the_twin(site: Served, evaluated: dict[str, str]) -> None:
     path = f"/runs/{evaluated['first'].removeprefix('run/')}"
     lines = httpx.get(f"{site.url}{path}?csv=metrics").text.splitlines()

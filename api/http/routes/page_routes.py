@@ -137,7 +137,7 @@ class PageController(Controller):
         page = await service.lists.do(make_catalogue, service.registry, query, _parse_listing(query))
         return respond_with_page(page, request, service)
 
-    @get([f"/{kind}/{{name:path}}" for kind in KINDS], opt=READ_PAGE)
+    @get([f"/{kind}/{{name:path}}" for kind in KINDS], opt=READ_PAGE | COMPARE)
     async def show_artifact(
         self,
         service: Injected[Service],

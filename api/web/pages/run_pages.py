@@ -12,6 +12,7 @@ from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_r
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
@@ -58,6 +59,20 @@ _CLAIMS: Final = (
     Column("stated", None, "What the author states."),
     Column("verdict", None, "Whether the claim holds."),
     Column("reason", None, "Why."),
+)
+_CLASSES: Final = (
+    Column("label", None, "The label of the dataset."),
+    Column("samples", None, "Samples with this label."),
+    Column("predicted", None, "Samples that were decided so."),
+    Column("right", None, "Both."),
+    Column("recall", "fraction", "right / samples"),
+    Column("precision", "fraction", "right / predicted"),
+    Column("f1", "fraction", "Their harmonic mean."),
+)
+_CONFUSION: Final = (
+    Column("label", None, "The label of the dataset."),
+    Column("predicted as", None, "The label that was decided; unknown where there was no decision."),
+    Column("samples", None, "Number of samples."),
 )
 _FILES: Final = (
     Column("role", None, "What the file is."),
@@ -169,6 +184,7 @@ def _add_results(
         names = tuple(f"section-{number}" for number, _ in enumerate(sections, 1))
         context["sections"], context["section_tables"] = sections, names
         tables |= {name: part.table for name, part in zip(names, sections, strict=True) if part.table is not None}
+        tables |= tabulate_classes(read_classes(run.end.details))
         tables["claims"] = _judge_claims(registry, run, lock)
         if not tables["claims"].rows:
             del tables["claims"]
@@ -191,6 +207,19 @@ def show_metrics(metrics: Iterable[Metric]) -> Table:
         low, high = ends if format_interval(metric) != "-" else (None, None)
         rows.append((metric.key, format_metric(metric), low, high, describe_extent(metric), metric.n))
     return Table("metrics", "Metrics, with the 95 % interval from low to high", _SHOWN_METRICS, tuple(rows))
+
+
+def tabulate_classes(details: ClassDetails) -> dict[str, Table]:
+    """Return the results of each class, and which classes were taken for which, the most frequent first."""
+    classes = tuple((*each, each.recall, each.precision, each.f1) for each in details.per_class)
+    wrong = sorted((cell for cell in details.confusion if cell[0] != cell[1]), key=lambda cell: -cell[2])
+    tables = (
+        Table(
+            "classes", "Results by class", _CLASSES, classes, notes=(details.unavailable,) * bool(details.unavailable)
+        ),
+        Table("confusion", "Classes that were taken for others", _CONFUSION, tuple(wrong)),
+    )
+    return {table.id: table for table in tables if table.rows}
 
 
 def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:

@@ -11,9 +11,10 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.provenance_pages import make_provenance
-from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs
+from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
@@ -134,3 +135,11 @@ def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:
     entry = registry.catalogue.newest("framework", parse_name("acme"), None)
     assert isinstance(entry.published_at, datetime)
     assert f'<time datetime="{entry.published_at.isoformat()}">' in text(make_artifact(registry, "framework/acme", ""))
+
+
+def test_classes_that_were_taken_for_others_come_first_by_their_number() -> None:
+    details = ClassDetails((ClassResult(0, 3, 2, 2), ClassResult(1, 1, 2, 0)), ((0, 0, 2), (0, 1, 1), (1, None, 4)))
+    tables = tabulate_classes(details)
+    assert tables["confusion"].rows == ((1, None, 4), (0, 1, 1))
+    assert tables["classes"].rows[0] == (0, 3, 2, 2, 2 / 3, 1.0, 0.8)
+    assert tabulate_classes(ClassDetails()) == {}

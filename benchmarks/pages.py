@@ -127,16 +127,23 @@ def open_page(browser: Browser, url: str) -> Opened:
 def ask_pages(folder: Path) -> dict[str, list[float]]:
     """Ask for pages over a large catalogue, one after the other; milliseconds of each answer."""
     with closing(Benchlock(folder, LARGE)) as server:
-        first = httpx.get(f"{server.url}/v1/artifacts?limit=1").json()["artifacts"][0]
+        model, dataset = (find_first(server.url, kind) for kind in ("model", "dataset"))
+        split = next(iter(dataset["manifest"]["splits"]))
         paths = {
             "front page": "/",
             "catalogue": "/artifacts",
             "search": "/artifacts?search=a",
-            "artifact": f"/{first['kind']}/{first['name']}",
+            "artifact": f"/model/{model['name']}",
             "new evaluation": "/new",
+            "preview": f"/new?model={model['name']}&dataset={dataset['name']}&split={split}",
             "queue": "/jobs",
         }
         return {name: list(ask(f"{server.url}{path}")) for name, path in paths.items()}
+
+
+def find_first(url: str, kind: str) -> Any:  # noqa: ANN401 - a JSON document
+    first = httpx.get(f"{url}/v1/artifacts?kind={kind}&limit=1").json()["artifacts"][0]
+    return httpx.get(f"{url}/v1/artifacts/{kind}/{first['name']}@{first['version']}").json()
 
 
 def ask(url: str) -> Iterator[float]:

@@ -8,7 +8,6 @@ from msgspec.structs import fields as struct_fields
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.requests.request_types import AnyScenario
-from benchlock.registry.resolution.resolver_types import Resolution
 
 LIMITS: Final = {"time": "1h", "memory": "4GiB", "cpus": "1", "processes": "256"}
 """The limits of a request that states none."""
@@ -183,16 +182,21 @@ def change_fields(fields: RequestFields, changes: Mapping[str, Any], gives: Mapp
     return replace(fields, **values)
 
 
-def check_framework(fields: RequestFields, resolution: Resolution) -> None:
+def check_framework(fields: RequestFields, model: str, framework: str) -> None:
     """Require that the framework of the form is that of the chosen model.
+
+    Args:
+        fields: The form.
+        model: The chosen model.
+        framework: The name of the chosen framework.
 
     Raises:
         InvalidInputError: The model requires another framework.
     """
     name = split_target(fields.framework)[0] if fields.framework else ""
-    if name and name != resolution.framework.name:
+    if name and name != framework:
         raise InvalidInputError(
-            f"{resolution.model} requires framework/{resolution.framework.name}, not framework/{name}",
+            f"{model} requires framework/{framework}, not framework/{name}",
             where="framework",
-            next_step=f"choose framework {resolution.framework.name}, or a model for {name}",
+            next_step=f"choose framework {framework}, or a model for {name}",
         )

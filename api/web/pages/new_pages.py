@@ -152,7 +152,7 @@ def _resolve(registry: LocalRegistry, fields: RequestFields, request: Request, p
     resolution, preview.reasons = explain_resolution(request, registry.catalogue)
     preview.answer = list(resolution.describe().items())
     preview.warnings = list_yanked(resolution)
-    check_framework(fields, resolution)
+    check_framework(fields, str(resolution.model), resolution.framework.name)
     check_resolution(request, resolution, registry.store, registry.catalogue)
 
 

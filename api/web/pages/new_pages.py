@@ -18,7 +18,7 @@ from benchlock.registry.lock.lock_creation import check_resolution, explain_reso
 from benchlock.registry.lock.selection_reasons import SelectionReason
 from benchlock.registry.manifests import Dataset, Manifest, Model
 from benchlock.registry.manifests.manifest_types import Split, Task
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS
+from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, GROUPS
 from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.requests.request_form import (
     LIMITS,
@@ -192,11 +192,12 @@ def _offer(registry: LocalRegistry, kind: Kind, fields: RequestFields) -> list[s
 
 
 def _list_metrics(fields: RequestFields, model: Model | None) -> list[str]:
-    """Return the metrics and groups that the scenario, and the model if it is known, can report."""
+    """Return the metrics and groups that the scenario and the model, if known, can report; the form has no price."""
     names = {
         name: definition
         for name, definition in DEFINITIONS.items()
         if not definition.automatic
+        and name != COST
         and (definition.scenarios is None or fields.scenario_name in definition.scenarios)
         and (definition.tasks is None or model is None or model.task in definition.tasks)
     }

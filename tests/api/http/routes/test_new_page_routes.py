@@ -14,6 +14,7 @@ from benchlock.registry.lock.lock_creation import explain_resolution
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from benchlock.registry.requests.request_form import SCENARIOS, RequestFields, change_fields, write_document
 from tests.api.http.conftest import Client
+from tests.support.resolution.hostile_locks import LockCase
 from tests.support.resolution.variants import variant
 
 GIVEN = {"model": "digits@^1.0", "dataset": "digits", "split": "test"}
@@ -60,10 +61,22 @@ def test_the_request_file_is_the_request_that_is_locked(client: Client, registry
 
 
 def test_nothing_is_stored_before_a_button(client: Client, registry: LocalRegistry) -> None:
-    blobs = sorted(registry.store.digests()) if hasattr(registry.store, "digests") else []
+    before = sorted(registry.home.rglob("*"))
+    assert before
     ask(client)
     assert not list(registry.catalogue.locks())
-    assert blobs == (sorted(registry.store.digests()) if hasattr(registry.store, "digests") else [])
+    assert sorted(registry.home.rglob("*")) == before
+
+
+def test_labels_that_disagree_are_said_on_the_page(client: Client, registry: LocalRegistry) -> None:
+    labels = {"model": {"labels.txt": b"zero\none\ntwo\n"}, "dataset": {"labels.txt": b"two\none\nzero\n"}}
+    LockCase("apart", (409,), labels).publish(registry)
+    data = {"model": "apart", "dataset": "apart", "split": "test", "image": "apart"}
+    refused = client.post("/v1/locks", json={"request": write_request(registry, RequestFields(**data))})
+    assert refused.status_code == 409
+    text = preview(ask(client, **data))
+    assert all(line.strip() in text for line in refused.json()["detail"].split("\n"))
+    assert "Lock and queue" not in text
 
 
 def test_a_conflict_offers_its_smallest_changes_as_links_that_solve_it(client: Client) -> None:
@@ -100,6 +113,13 @@ def test_what_is_wrong_is_said_on_the_page(client: Client, changed: dict[str, st
     notice = text.partition('class="notice bad"')[2].partition("</div>")[0]
     assert words in notice
     assert "Lock and queue" not in text
+
+
+def test_metrics_that_the_form_cannot_ask_for_are_not_offered(client: Client) -> None:
+    offered = preview(ask(client)).partition("Metrics of this scenario")[2].partition("</p>")[0]
+    assert "latency_p99" in offered
+    assert "cost_per_million" not in offered  # it needs a price
+    assert "peak_qps" not in offered  # it needs the scenario server
 
 
 def test_an_empty_form_says_what_to_choose(client: Client) -> None:

@@ -2,12 +2,14 @@
 
 from datetime import datetime, timedelta
 from html import unescape
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.page import Page, Viewer
+from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.provenance_pages import make_provenance
@@ -35,6 +37,15 @@ def text(page: Page, **viewer: Any) -> str:  # noqa: ANN401 - fields of a viewer
 def frameworks(registry: LocalRegistry, name: str, *versions: str) -> None:
     for version in versions:
         publish_framework(registry.catalogue, registry.store, name, version)
+
+
+def test_a_card_has_the_direction_of_its_own_text(registry: LocalRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    frameworks(registry, "acme", "1.0.0")
+    monkeypatch.setattr(artifact_pages, "read_card", lambda *_: SimpleNamespace(text="# שלום\n\nمرحبا"))
+    page = text(make_artifact(registry, "framework/acme", ""))
+    assert '<div class="card" dir="auto"><h' in page
+    assert "שלום" in page
+    assert "مرحبا" in page
 
 
 def test_empty_pages_say_the_next_step(registry: LocalRegistry) -> None:

@@ -68,7 +68,7 @@ def publish_versions(registry: LocalRegistry, count: int) -> str:
     for number in range(count):
         manifest = published(DATASET, FILES["dataset"], version=f"1.{number}.0")
         registry.catalogue.publish(manifest, Provenance("# text\n", {}))
-    return f"/dataset/{manifest.name}"
+    return "/dataset/digits"
 
 
 def test_an_artifact_with_3000_versions_is_shown_in_parts(pages: Client, registry: LocalRegistry) -> None:

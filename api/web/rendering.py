@@ -1,6 +1,7 @@
 """Pages as HTML: the templates, their filters, the assets, and the headers that keep a page to itself."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.user_output import escape_line
 from benchlock.evaluator.analysis.table_formats import format_cell, name_column
-from benchlock.evaluator.analysis.tables import Cell, Column
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.queue.queue_types import new_job_id
@@ -28,6 +29,11 @@ _NAME: Final = 16
 
 _NUMERIC: Final = frozenset(("value", "low", "high", "ratio"))
 """The columns whose cells are aligned as numbers, also where they are written with a unit."""
+_FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| \S+)?)")
+"""A number up to its decimal point, and its fraction with its unit."""
+_WIDTHS: Final = (2, 4, 6, 8, 10, 14)
+"""The widths of fractions with units, in characters, that the style sheet knows."""
+_DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 _SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12}
 """The characters of ids in tables, which the commands accept as prefixes."""
 
@@ -69,8 +75,8 @@ def _show_time(time: datetime) -> Markup:
 
 def _show_digest(digest: str) -> Markup:
     """Return the beginning of a digest, which opens to all of it."""
-    algorithm, _, hexdigits = digest.partition(":")
-    short = f"{algorithm}:{hexdigits[:12]}…"
+    algorithm, colon, hexdigits = digest.rpartition(":")
+    short = f"{algorithm}{colon}{hexdigits[:12]}…"
     return Markup('<details class="digest"><summary><code>{}</code></summary><code>{}</code></details>').format(
         short, digest
     )
@@ -80,13 +86,38 @@ def _show_bytes(size: int) -> str:
     return format_cell(Column("size", "B"), size)
 
 
+def show_columns(table: Table) -> tuple[tuple[bool, Sequence[Markup]], ...]:
+    """Return the cells of each column as HTML, and whether the column is one of numbers."""
+    columns = []
+    for place, column in enumerate(table.columns):
+        values = [row[place] for row in table.rows]
+        is_numeric = column.name in _NUMERIC or any(isinstance(value, (int, float)) for value in values)
+        cells = _align([format_cell(column, value) for value in values]) if is_numeric else None
+        columns.append((is_numeric, cells or [_show_cell(value, column) for value in values]))
+    return tuple(columns)
+
+
 def _show_cell(value: Cell, column: Column) -> Markup:
-    """Return a cell of a table, as a link where its column names pages."""
+    """Return a cell of a table, as a link where its column names pages, and a digest by its beginning."""
     shown = format_cell(column, value)
     path = link_cell(column.name, value)
     if path is not None:
-        shown = shown[: _SHORT.get(column.name)]
-    return escape(shown) if path is None else Markup('<a href="{}">{}</a>').format(path, shown)
+        return Markup('<a href="{}">{}</a>').format(path, shown[: _SHORT.get(column.name)])
+    return _show_digest(shown) if _DIGEST.fullmatch(shown) else escape(shown)
+
+
+def _align(texts: Sequence[str]) -> list[Markup]:
+    """Give what follows the decimal points one width, so that a column is aligned by them."""
+    figures = [_FIGURE.fullmatch(text) for text in texts]
+    longest = max((len(figure[2]) for figure in figures if figure), default=0)
+    if not longest:
+        return [escape(text) for text in texts]
+    width = next((width for width in _WIDTHS if width >= longest), _WIDTHS[-1])
+    end = Markup('{}<span class="end w{}">{}</span>')
+    return [
+        end.format(figure[1], width, figure[2]) if figure else end.format(text, width, "")
+        for text, figure in zip(texts, figures, strict=True)
+    ]
 
 
 def _draw(chart: Chart) -> Markup:
@@ -108,12 +139,11 @@ def _environment() -> Environment:
         "digest": _show_digest,
         "bytes": _show_bytes,
         "line": escape_line,
-        "cell": _show_cell,
+        "columns": show_columns,
         "heading": name_column,
         "draw": _draw,
     }
     environment.globals |= {
-        "numeric": _NUMERIC,
         "style": _asset_path("style"),
         "script": _asset_path("page"),
         "new_job": lambda: new_job_id(now()),
@@ -128,6 +158,7 @@ def render_page(page: Page, viewer: Viewer) -> bytes:
     context: dict[str, Any] = {
         "page": page,
         "viewer": viewer,
+        "section": urlsplit(viewer.path).path.split("/")[1],
         "csv_query": lambda name: urlencode([*query, ("csv", name)]),
         **page.context,
     }

@@ -1,7 +1,7 @@
 """Pages escape what they show, and their assets are small and named after their content."""
 
 from benchlock.api.web.page import Page, Viewer
-from benchlock.api.web.rendering import PAGE_HEADERS, load_assets, render_page
+from benchlock.api.web.rendering import PAGE_HEADERS, load_assets, render_page, show_columns
 from benchlock.evaluator.analysis.tables import Column, Table
 from tests.api.web.test_cards import Seen
 
@@ -35,6 +35,26 @@ def test_a_run_s_id_is_shortened_to_what_the_commands_accept_and_links_to_the_ru
         "home", "x", {}, {name: Table(name, "x", (Column("run"),), ((run,),)) for name in ("runs", "artifacts")}
     )
     assert b'<a href="/runs/01kam1v3mz4w0q3d5g7h9j2k4m">run/01kam1v3mz</a>' in render_page(page, Viewer())
+
+
+def test_numbers_are_aligned_by_their_decimal_points_and_keep_their_texts() -> None:
+    durations, texts = (4.4e-5, 1.25e-4, 1.5, None), ("44 µs", "125 µs", "1.5 s", "-")
+    rows = tuple(zip(durations, ("a", "b", "c", "d"), strict=True))
+    (is_numeric, cells), (is_text_numeric, names) = show_columns(Table("x", "x", (Column("t", "s"), Column("n")), rows))
+    assert (is_numeric, is_text_numeric) == (True, False)
+    assert list(names) == ["a", "b", "c", "d"]
+    assert [cell.striptags() for cell in cells] == list(texts)
+    assert len({str(cell).split('"')[1] for cell in cells}) == 1  # one width for all that follows the points
+    assert [str(cell).partition("<")[0] for cell in cells] == ["44", "125", "1", "-"]
+
+
+def test_whole_numbers_and_digests_of_a_table() -> None:
+    columns = (Column("count"), Column("sha256"))
+    (_, counts), (_, digests) = show_columns(Table("x", "x", columns, ((1200, "ab" * 32), (7, "no digest"))))
+    assert list(counts) == ["1,200", "7"]
+    assert digests[0].startswith('<details class="digest"><summary><code>abababababab…')
+    assert "ab" * 32 in digests[0]
+    assert digests[1] == "no digest"
 
 
 def test_assets_are_small_and_without_anything_foreign() -> None:

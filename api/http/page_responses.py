@@ -38,6 +38,7 @@ def view(request: AnyRequest, service: Service) -> Viewer:
         form_token="" if is_open else make_form_token(request),
         is_open=is_open,
         path=request.scope["path"] + (f"?{query}" if query else ""),
+        address=str(request.base_url).rstrip("/"),
     )
 
 

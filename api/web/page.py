@@ -17,6 +17,7 @@ class Viewer:
         form_token: What forms must send back; empty where nobody signs in.
         is_open: Whether the service accepts everybody, so that nobody signs in.
         path: The path and the query of the page, to return to it.
+        address: The address of the service, as its commands need it.
     """
 
     name: str | None = None
@@ -24,6 +25,7 @@ class Viewer:
     form_token: str = ""
     is_open: bool = False
     path: str = "/"
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Pages as HTML: the templates, their filters, the assets, and the headers that keep a page to itself."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -82,6 +83,19 @@ def _show_digest(digest: str) -> Markup:
     )
 
 
+def _show_code(text: str) -> Markup:
+    """Return a text in which what stands between backticks is code."""
+    code = Markup("<code>{}</code>")
+    parts = (code.format(part) if place % 2 else escape(part) for place, part in enumerate(text.split("`")))
+    return Markup().join(parts)
+
+
+def _address_commands(text: str, address: str) -> str:
+    """Return commands with the address of the service, so that they work in any folder."""
+    registry = f"benchlock --registry {shlex.quote(address)} " if address else "benchlock "
+    return re.sub(r"^benchlock ", lambda _: registry, text, flags=re.MULTILINE)
+
+
 def _show_bytes(size: int) -> str:
     return format_cell(Column("size", "B"), size)
 
@@ -142,6 +156,8 @@ def _environment() -> Environment:
         "columns": show_columns,
         "heading": name_column,
         "draw": _draw,
+        "code": _show_code,
+        "at": _address_commands,
     }
     environment.globals |= {
         "style": _asset_path("style"),

@@ -125,7 +125,7 @@ def list_footnotes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[st
     if is_server and names & {"throughput", "pipeline_throughput"}:
         yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
     if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
-        yield "-: the run is too short, or its calls are too correlated; see docs/explanation/comparing.md"
+        yield "-: the run is too short, or its calls are too correlated, for an interval"
 
 
 def format_price(price: object) -> str:

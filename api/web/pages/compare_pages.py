@@ -1,5 +1,6 @@
 """The page that compares runs: whether they are comparable, then the findings, the results and the report."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,13 +15,13 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.svg import LARGE, text
 from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
 from benchlock.evaluator.records.evidence_status import SCRATCH
+from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.comparison_texts import (
-    format_finding,
     format_flags,
     format_metrics,
     format_verdicts,
@@ -46,11 +47,14 @@ _FINDINGS: Final = (
     Column("system", None, "What is compared with the first system, with its number among the results."),
     Column("metric", None, "The metric."),
     Column("ratio", None, "Its value / that of the first system."),
-    Column("95 % interval", None, "Of the ratio."),
-    Column("noise (A/A)", None, "Greatest difference of the first lock from itself, in interleaved runs."),
-    Column("margin", None, "Relative difference that counts as equivalent, stated beforehand."),
+    Column("low", None, "Lower end of the 95 % interval of the ratio."),
+    Column("high", None, "Upper end of the 95 % interval of the ratio."),
+    Column("noise", "fraction", "A/A: greatest difference of the first lock from itself, in interleaved runs."),
+    Column("margin", "fraction", "Relative difference that counts as equivalent, stated beforehand."),
     Column("answer", None, "What follows."),
 )
+_CHANGE: Final = re.compile(r"([+-]?[\d.]+%)[,;]? +(.+)", re.DOTALL)
+"""The relative change with which a reason begins, and the rest of it."""
 
 
 def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool) -> Page:
@@ -81,6 +85,7 @@ def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool
         "remarks": (),
         "shows_figures": False,
         "anyway": compare_path(runs, anyway=True),
+        "locks": tuple(locks),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
         "sections": (),
@@ -163,12 +168,22 @@ def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
 def _tabulate_findings(comparison: "Comparison") -> Table:
 
     rows: list[tuple[Cell, ...]] = [
-        (name, finding.metric, *format_finding(finding))
+        (
+            name,
+            finding.metric,
+            finding.ratio.value,
+            finding.ratio.ci.low,
+            finding.ratio.ci.high,
+            finding.noise_floor,
+            finding.margin,
+            finding.answer + format_mark(is_reported=finding.self_reported),
+        )
         for name, findings in _name_findings(comparison)
         for finding in findings
     ]
     how = "interleaved" if comparison.interleaved else "not interleaved"
-    return Table("findings", f"Findings against the first lock, {how}", _FINDINGS, tuple(rows))
+    title = f"Ratios to system 1, {name_arm(comparison.arms[0])}; the runs are {how}"
+    return Table("findings", title, _FINDINGS, tuple(rows))
 
 
 def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Finding]]]":
@@ -178,12 +193,13 @@ def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Fi
 
 
 def _list_answers(comparison: "Comparison") -> Iterator[str]:
-    """Yield each answer with its reason, and the metrics that have both."""
+    """Yield each answer with its reason, and the metrics that have both, each with its change."""
     for name, findings in _name_findings(comparison):
         metrics: dict[tuple[str, str], list[str]] = {}
         for finding in findings:
-            metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
-        yield from (f"{name}, {', '.join(of)}: {answer}: {reason}" for (answer, reason), of in metrics.items())
+            change, reason = match.groups() if (match := _CHANGE.fullmatch(finding.reason)) else ("", finding.reason)
+            metrics.setdefault((finding.answer, reason), []).append(f"{finding.metric} {change}".rstrip())
+        yield from (f"{name}: {answer}: {', '.join(of)}: {reason}" for (answer, reason), of in metrics.items())
 
 
 def _tabulate_results(arms: "Sequence[Arm]") -> Table:

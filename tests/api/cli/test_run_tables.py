@@ -108,7 +108,7 @@ def test_a_figure_without_an_end_and_a_rate_of_arrival_have_a_note(capsys: pytes
     server = variant({"request": {"scenario": scenario}}).lock
     print_outcome(run(structs.replace(END, metrics=(TOP1, short, rate))), server)
     shown = capsys.readouterr().out
-    assert "-: the run is too short, or its calls are too correlated; see docs/explanation/comparing.md" in shown
+    assert "-: the run is too short, or its calls are too correlated, for an interval" in shown
     assert "throughput: the arrival rate of queries as long as the model keeps up" in shown
     print_outcome(run(structs.replace(END, metrics=(TOP1, whole, rate))), LOCK)
     shown = capsys.readouterr().out

@@ -132,8 +132,8 @@ def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegis
     assert page.tables["findings"].column("metric") == tuple(finding.metric for finding in findings)
     ratios = dict(zip(page.tables["findings"].column("metric"), page.tables["findings"].column("ratio"), strict=True))
     latency = next(finding for finding in findings if finding.metric == "latency_p50")
-    assert latency.ratio.value is not None
-    assert str(ratios["latency_p50"]).startswith(f"{latency.ratio.value:.4g}")
+    assert ratios["latency_p50"] == latency.ratio.value
+    assert "benchlock compare --interleave " + " ".join(run.start.lock for run in runs) in text
     assert "Not comparable" not in text
     assert "anyway=1" not in text
     assert [column.name for column in page.tables["results"].columns[1:]] == ["1: digits 1.0.0", "2: other 1.0.0"]

@@ -48,6 +48,13 @@ def test_numbers_are_aligned_by_their_decimal_points_and_keep_their_texts() -> N
     assert [str(cell).partition("<")[0] for cell in cells] == ["44", "125", "1", "-"]
 
 
+def test_commands_name_the_service_that_shows_them() -> None:
+    page = Page("home", "x", {}, {name: Table(name, "x", (Column("run"),), ()) for name in ("runs", "artifacts")})
+    assert b"<code>benchlock publish MANIFEST</code>" in render_page(page, Viewer())
+    shown = render_page(page, Viewer(address="https://bench.example"))
+    assert b"<code>benchlock --registry https://bench.example publish MANIFEST</code>" in shown
+
+
 def test_whole_numbers_and_digests_of_a_table() -> None:
     columns = (Column("count"), Column("sha256"))
     (_, counts), (_, digests) = show_columns(Table("x", "x", columns, ((1200, "ab" * 32), (7, "no digest"))))

@@ -26,6 +26,7 @@ from benchlock.api.web.pages.catalogue_pages import CatalogueQuery, make_catalog
 from benchlock.api.web.pages.provenance_pages import make_provenance
 from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs
 from benchlock.api.web.pages.trace_pages import export_trace, make_trace
+from benchlock.api.web.pages.verdict_pages import make_verdict
 from benchlock.api.web.rendering import load_assets
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
@@ -165,7 +166,7 @@ class PageController(Controller):
 
 
 class TraceController(Controller):
-    """The provenance and the trace of a run."""
+    """The provenance, the verdict and the trace of a run."""
 
     include_in_schema = False
 
@@ -173,6 +174,15 @@ class TraceController(Controller):
     async def show_provenance(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
         """Answer with the page of a run's provenance."""
         page = await service.compare.do(make_provenance, service.registry, parse_run_id(f"run/{run_id}"))
+        return respond_with_page(page, request, service)
+
+    @get("/runs/{run_id:str}/verdict", opt=READ_PAGE | COMPARE)
+    async def show_verdict(
+        self, service: Injected[Service], request: AnyRequest, run_id: RunIn, against: RunIn = ""
+    ) -> BytesResponse:
+        """Answer with the verdict on a run, compared with an earlier run of its lock."""
+        run, earlier = parse_run_id(f"run/{run_id}"), parse_run_id(against) if against else None
+        page = await service.compare.do(make_verdict, service.registry, run, earlier)
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}/trace", opt=READ_PAGE | COMPARE)

@@ -9,6 +9,7 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.api.web.pages.verdict_pages import find_earlier
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Column, Table
@@ -140,6 +141,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
         "notes": (),
         "shown": {},
         "log": _read_log(registry, run),
+        "earlier": None if run.end is None else find_earlier(registry, run),
         "others": list_others(registry, lock, run),
         "sections": (),
         "section_tables": (),

@@ -13,11 +13,14 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
+from benchlock.api.web.pages.run_pages import make_run
+from benchlock.api.web.pages.verdict_pages import make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.run_comparison import list_incomparabilities
 from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
 from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.rerun import judge_recorded_run
 from benchlock.registry.artifact_names import Name
 from benchlock.registry.lock.lockfile import load
 from tests.api.web.conftest import Seeds
@@ -120,6 +123,20 @@ def test_an_unknown_lock_is_an_error(registry: LocalRegistry) -> None:
         make_lock(registry, "sha256:" + "0" * 64)
     with pytest.raises(InvalidInputError):
         make_lock(registry, HOSTILE)
+
+
+def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    first, again = seeds.run(lock), seeds.run(lock, slowness=3)
+    expected = judge_recorded_run(registry.records, registry.store, registry.read_lock, again.id, None)
+    text = unescape(html(make_verdict(registry, again.id, None)))
+    assert expected.original == first.id
+    assert f"{expected.verdict.capitalize()}." in text
+    assert all(reason in text for reason in (*expected.reasons, *expected.reported))
+    assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, again.id))
+    assert "/verdict" not in html(make_run(registry, first.id))
+    with pytest.raises(InvalidInputError, match="no completed run of"):
+        make_verdict(registry, first.id, None)
 
 
 def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegistry, seeds: Seeds) -> None:

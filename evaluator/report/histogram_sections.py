@@ -1,0 +1,77 @@
+"""The histogram of the latencies of one run, as a section of a report."""
+
+import math
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.charts.histogram_charts import Histogram, Mark, draw_histogram
+from benchlock.evaluator.report.sections import Section
+from benchlock.evaluator.statistics.confidence_intervals import nearest_rank
+from benchlock.evaluator.statistics.metric_types import format_duration
+
+MOST_BARS: Final = 60
+_REACH: Final = 2.0
+_RULE: Final = (
+    "Bars have equal widths, 2 x interquartile range / cube root of the number of calls (Freedman, Diaconis), or more "
+    f"where these would be over {MOST_BARS} bars. A last bar counts the calls beyond p50 + 3 x (p99 - p50)."
+)
+_COLUMNS: Final = (
+    Column("from", "s", "Times of at least this; the last bar has those of more."),
+    Column("to", "s", "Times below this; the last bar with an end also has those equal to it."),
+    Column("calls", None, "Number of calls."),
+    Column("share", "fraction", "calls / all calls."),
+)
+
+
+def find_histogram(ordered: NDArray[np.float64]) -> Histogram:
+    """Return the histogram of times by the rule that the section states.
+
+    Args:
+        ordered: The times in ascending order, at least one.
+    """
+    quartile, half, third, most = (_percentile(ordered, q) for q in (0.25, 0.5, 0.75, 0.99))
+    low, high = float(ordered[0]), float(ordered[-1])
+    if low == high:
+        return Histogram((low, high), (len(ordered),))
+    end = min(high, half + (1 + _REACH) * (most - half))
+    end = high if end <= low else end
+    width = 2 * (third - quartile) / len(ordered) ** (1 / 3)
+    has_last = int(end < high)
+    bars = max(1, min(MOST_BARS - has_last, math.ceil((end - low) / width) if width else MOST_BARS))
+    edges = np.linspace(low, end, bars + 1)
+    places = np.searchsorted(ordered, edges[1:-1], side="left")
+    inside = int(np.searchsorted(ordered, end, side="right"))
+    counts = np.diff(np.concatenate(([0], places, [inside])))
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist()), len(ordered) - inside)
+
+
+def _percentile(ordered: NDArray[np.float64], q: float) -> float:
+    return float(ordered[nearest_rank(len(ordered), q) - 1])
+
+
+def describe_histogram(ordered: NDArray[np.float64]) -> Section:
+    """Return the histogram of the latencies of a run, in seconds and ascending, with its percentiles."""
+    histogram = find_histogram(ordered)
+    edges, total = histogram.edges, len(ordered)
+    fullest = max(range(len(histogram.counts)), key=lambda number: histogram.counts[number])
+    share = histogram.counts[fullest] / total
+    between = f"from {format_duration(edges[fullest])} to {format_duration(edges[fullest + 1])}"
+    bars, calls = format_count(len(histogram.counts), "bar"), format_count(total, "call")
+    answer = f"The fullest of {bars} has {share:.0%} of {calls}, {between}."
+    if histogram.longer:
+        ends = f"more than {format_duration(edges[-1])}, at most {format_duration(ordered[-1])}"
+        answer += f" {format_count(histogram.longer, 'call')} took {ends}."
+    percentiles = {name: _percentile(ordered, q) for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))}
+    marks = [Mark(name, seconds, format_duration(seconds)) for name, seconds in percentiles.items()]
+    rows: list[tuple[Cell, ...]] = [
+        (low, high, count, count / total) for low, high, count in zip(edges, edges[1:], histogram.counts, strict=False)
+    ]
+    if histogram.longer:
+        rows.append((edges[-1], float(ordered[-1]), histogram.longer, histogram.longer / total))
+    table = Table("histogram", "Calls by latency", _COLUMNS, tuple(rows), notes=(_RULE,))
+    chart = draw_histogram("histogram", "Calls by latency", answer, histogram, marks)
+    return Section("How are the times of calls spread?", (answer, _RULE), (chart,), table)

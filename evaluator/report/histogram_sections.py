@@ -14,10 +14,9 @@ from benchlock.evaluator.statistics.confidence_intervals import nearest_rank
 from benchlock.evaluator.statistics.metric_types import format_duration
 
 MOST_BARS: Final = 60
-_REACH: Final = 2.0
 _RULE: Final = (
     "Bars have equal widths, 2 x interquartile range / cube root of the number of calls (Freedman, Diaconis), or more "
-    f"where these would be over {MOST_BARS} bars. A last bar counts the calls beyond p50 + 3 x (p99 - p50)."
+    f"where these would be over {MOST_BARS} bars. A last bar counts the calls beyond p50 + 2 x (p99 - p50)."
 )
 _COLUMNS: Final = (
     Column("from", "s", "Times of at least this; the last bar has those of more."),
@@ -37,7 +36,7 @@ def find_histogram(ordered: NDArray[np.float64]) -> Histogram:
     low, high = float(ordered[0]), float(ordered[-1])
     if low == high:
         return Histogram((low, high), (len(ordered),))
-    end = min(high, half + (1 + _REACH) * (most - half))
+    end = min(high, half + 2 * (most - half))
     end = high if end <= low else end
     width = 2 * (third - quartile) / len(ordered) ** (1 / 3)
     has_last = int(end < high)
@@ -62,6 +61,10 @@ def describe_histogram(ordered: NDArray[np.float64]) -> Section:
     between = f"from {format_duration(edges[fullest])} to {format_duration(edges[fullest + 1])}"
     bars, calls = format_count(len(histogram.counts), "bar"), format_count(total, "call")
     answer = f"The fullest of {bars} has {share:.0%} of {calls}, {between}."
+    if len(histogram.counts) == 1:
+        answer = f"All times of {calls} are {between}."
+    if edges[0] == edges[-1]:
+        answer = f"{calls} took {format_duration(edges[0])}{' each' * (total > 1)}."
     if histogram.longer:
         ends = f"more than {format_duration(edges[-1])}, at most {format_duration(ordered[-1])}"
         answer += f" {format_count(histogram.longer, 'call')} took {ends}."

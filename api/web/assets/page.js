@@ -102,7 +102,9 @@ function addKeys(figure) {
     choose(parts[next]);
     parts[next].focus();
   });
-  if (location.hash === `#${figure.id}`) parts[0].focus();
+  const enter = () => parts.find((part) => part.getAttribute("tabindex") === "0")?.focus();
+  figure.addEventListener("focus", enter); // a browser focuses the target of an address, before or after this script
+  if (document.activeElement === figure) enter();
 }
 
 for (const figure of document.querySelectorAll("[data-icicle]")) addKeys(/** @type {HTMLElement} */ (figure));

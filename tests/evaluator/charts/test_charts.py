@@ -207,6 +207,13 @@ def test_names_in_an_icicle_have_the_contrast_that_readers_need_on_every_series(
     assert min(contrast(color, cover) for color in dark) >= 4.5
 
 
+def test_the_area_of_a_bubble_is_proportional_to_its_value() -> None:
+    points = [Point("a", 1.0, 0.5, area=1e6), Point("b", 2.0, 0.6, area=4e6)]
+    svg = draw_points("p", "t", "d", points, x_title="x", y_title="y", y_is_share=False).svg()
+    large, small = (float(radius) for radius in re.findall(r' r="([\d.]+)"', svg))
+    assert large == 2 * small
+
+
 def test_the_size_to_use_and_the_percentiles_are_marked() -> None:
     curve = BatchCurve("a", (Rate(1, 10.0), Rate(8, 70.0), Rate(16, 71.0)), 8)
     svg = draw_batches("b", "t", "d", [curve]).svg()

@@ -34,9 +34,7 @@ def chart_confusion(details: ClassDetails) -> Chart | None:
     )
     scale = "Numbers are samples, an empty cell has none; the color is the share of the samples of the row."
     title, described = "Confusion matrix", f"{_find_confusion(details, samples)} {scale}"
-    return draw_heat_map(
-        "confusion", title, described, heat_map, columns_title="decided as", rows_title="label of the dataset"
-    )
+    return draw_heat_map("confusion", title, described, heat_map, columns_title="decided as", rows_title="label")
 
 
 def _find_confusion(details: ClassDetails, samples: dict[int, int]) -> str:

@@ -86,9 +86,10 @@ def test_arrows_move_enter_zooms_and_escape_goes_out(browser: Browser, url: str)
 def test_the_icicles_are_accessible_and_their_links_work_without_javascript(browser: Browser, url: str) -> None:
     context = browser.new_context(bypass_csp=True, viewport={"width": 320, "height": 900})
     page = context.new_page()
-    page.goto(url)
-    assert [one["id"] for one in Axe().run(page, context=".answer, figure, summary").response["violations"]] == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    for path in (url, url.removesuffix("/trace")):
+        page.goto(path)
+        assert [one["id"] for one in Axe().run(page, context=".answer, figure, summary").response["violations"]] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
     context.close()
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -18,7 +18,7 @@ function moveRow(step) {
   next?.querySelector("a")?.focus({ preventScroll: true });
 }
 
-const KEYS = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row"], ["?", "This list"], ["x", "Turn these keys on or off"]];
+const KEYS = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row, or zoom into the part of a trace"], ["Arrows", "Move between the parts of a trace"], ["Escape", "Zoom out"], ["?", "This list"], ["x", "Turn these keys on or off"]];
 
 function showKeys() {
   const dialog = document.createElement("dialog");

@@ -22,7 +22,7 @@ def test_each_cell_has_its_number_and_the_color_of_its_share() -> None:
     assert chart.description.startswith("Most often, label 0 is decided as 2: 5000 of 25000 samples.")
     texts = [entry.text for entry in ET.fromstring(chart.svg()).iter("{http://www.w3.org/2000/svg}text")]
     assert texts.count("20k") == 3
-    assert {"5000", "7", "none", "decided as", "label of the dataset"} < {*texts}
+    assert {"5000", "7", "none", "decided as", "label"} < {*texts}
     assert len(re.findall(r'<rect [^>]*fill="#[^"]*"/>', chart.svg())) == 5  # an empty cell has no color
     colors = dict(re.findall(r'fill="(#\w+)"/>\n<text[^>]*>(5000|7)<', chart.svg()))
     assert len(colors) == 2

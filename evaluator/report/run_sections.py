@@ -11,16 +11,15 @@ from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.model_tables import judge_batches
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.axes import pick_time_unit
-from benchlock.evaluator.charts.batch_charts import BatchCurve, Rate, draw_batches
-from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
+from benchlock.evaluator.charts.line_charts import BatchCurve, Distribution, Rate, draw_batches, draw_distributions
 from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map
 from benchlock.evaluator.charts.scatter_charts import Point, draw_points
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.harness.core.job import COLD_PHASES
 from benchlock.evaluator.records.run_types import Run
-from benchlock.evaluator.report.histogram_sections import describe_histogram
 from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
+from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.workflows.compare import Arm

@@ -33,8 +33,8 @@ from benchlock.evaluator.records.timing_validity import (
     flag_of,
     validity_of,
 )
-from benchlock.evaluator.report.class_charts import chart_confusion
 from benchlock.evaluator.report.report_files import make_report
+from benchlock.evaluator.report.single_run import chart_confusion
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
 from benchlock.evaluator.workflows import run_traces

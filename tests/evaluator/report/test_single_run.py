@@ -22,6 +22,7 @@ TIMES = st.lists(st.integers(1, 10**10), min_size=1, max_size=300)
 @example([5] * 100 + [10**10])
 @example([1, *[10**9] * 300])
 @example([1] * 150 + [2] * 150)
+@example([10**9, 2 * 10**9, 3 * 10**9] * 10)
 def test_every_call_counts_once_in_at_most_60_bars(nanoseconds: list[int]) -> None:
     ordered = np.sort(np.array(nanoseconds)) * 1e-9
     histogram = find_histogram(ordered)

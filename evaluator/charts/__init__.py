@@ -4,7 +4,9 @@ Each ``draw_*`` function takes the name of the chart, its title, its finding in 
 returns a ``Chart``: ``chart.svg()`` is a file or part of a page, whose style sheet includes ``theme.css``, and
 ``render_png(chart)`` a picture. The name of a chart is unique in its page, because its ids begin with it.
 
-* ``line_charts``: ``draw_distributions`` (cumulative distributions with a band), ``draw_roofline``
+* ``icicle_charts``: ``draw_icicle`` (parts of a duration, which can be zoomed)
+* ``line_charts``: ``draw_distributions`` (cumulative distributions with a band), ``draw_histogram``, ``draw_batches``,
+  ``draw_roofline``
 * ``matrix_charts``: ``draw_bars`` (bars, stacked bars, timelines), ``draw_heat_map``
 * ``scatter_charts``: ``draw_points`` (points with intervals, or bubbles)
 

@@ -1,15 +1,26 @@
-"""Distributions of times with a confidence band, and rooflines."""
+"""Distributions of times as curves and histograms, throughput by batch size, and rooflines."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from benchlock.evaluator.charts.axes import linear_axis, log_axis, pick_time_unit
+from benchlock.evaluator.charts.axes import Axis, linear_axis, log_axis, pick_time_unit
 from benchlock.evaluator.charts.labels import Box, Label, measure
 from benchlock.evaluator.charts.plots import Plot, dash_of
-from benchlock.evaluator.charts.svg import MUTED, SMALL, Chart, line, marker, path
+from benchlock.evaluator.charts.svg import INK, MUTED, SMALL, Chart, line, marker, path, rectangle, ring, text
 
 _WIDE = 12
 """The ratio of the greatest to the least time above which their axis is logarithmic."""
+_HEADROOM: Final = 1.25
+"""The height of the axis over the highest bar, so that the marks are above all bars."""
+_FEWEST: Final = 4.0
+"""The least height of the axis in calls, so that its ticks are whole numbers."""
+_MARK: Final = 17.0
+_ONLY: Final = 8.0
+"""The width of the bar of times that are all equal."""
+_MARGIN: Final = 1.2
+"""The ratio of the ends of the axis of batch sizes to the least and the greatest size."""
+_RING: Final = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +139,105 @@ def _draw_roof(plot: Plot, roof: Roof, peak: float, number: int) -> list[Box]:
     plot.elements.append(line((plot.left + 8, plot.left + 32), (top - 4, top - 4), color=MUTED, width=1.6, dash=dash))
     box = plot.draw_note(plot.left + 38, top, f"{roof.name}: {roof.bandwidth / 1e9:.3g} GB/s")
     return [box, *(Box(a - 4, b - 4, a + 4, b + 4) for a, b in along)]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of times between consecutive ``edges`` in seconds; ``longer`` times are beyond the last edge."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    longer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A time in seconds with its name, such as a percentile; ``words`` is the time as text."""
+
+    name: str
+    seconds: float
+    words: str
+
+
+def draw_histogram(name: str, title: str, description: str, histogram: Histogram, marks: Sequence[Mark]) -> Chart:
+    """Draw a bar per count, the times beyond the last edge as a last bar, and a line per mark.
+
+    Args:
+        name: The name of the chart.
+        title: Its title.
+        description: Its finding.
+        histogram: The counts.
+        marks: The marked times; up to three have room.
+    """
+    unit, factor = pick_time_unit(histogram.edges)
+    edges, counts = [edge * factor for edge in histogram.edges], [*histogram.counts]
+    if histogram.longer:
+        counts.append(histogram.longer)
+        edges.append(edges[-1] + max(edges[-1] - edges[-2], (edges[-1] - edges[0]) / 30))
+    x = linear_axis(f"time ({unit})", edges, zero=False)
+    y = linear_axis("calls", [0.0, max(max(counts) * _HEADROOM, _FEWEST)])
+    plot = Plot(x, y)
+    for number, count in enumerate(counts):
+        left, right, top = plot.at_x(edges[number]), plot.at_x(edges[number + 1]), plot.at_y(count)
+        if edges[0] == edges[-1]:
+            left, right = left - _ONLY / 2, right + _ONLY / 2
+        series = 1 if histogram.longer and number == len(counts) - 1 else 0
+        if count:
+            plot.elements.append(rectangle(left, top, max(right - left - 0.5, 1.0), plot.bottom - top, series=series))
+    if histogram.longer:
+        words = f"{histogram.longer:,} longer"
+        plot.elements.append(
+            text(plot.at_x(edges[-1]), plot.at_y(histogram.longer) - 5, words, size=SMALL, align="right")
+        )
+    for number, mark in enumerate(marks):
+        at, top = plot.at_x(mark.seconds * factor), plot.top + _MARK * (number + 0.8)
+        plot.elements.append(line((at, at), (plot.top, plot.bottom), color=INK, width=1.4, dash=dash_of(number)))
+        words = f"{mark.name} {mark.words}"
+        width = measure(words, SMALL)
+        plot.draw_note(at + 6 if at + width + 8 <= plot.right else at - width - 6, top, words)
+    return plot.finish(name, title, description)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The throughput at a batch size, and its interval if both ends are known."""
+
+    batch: int
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCurve:
+    """The throughput of a system by batch size, in ascending order; ``advised`` is the size to use."""
+
+    name: str
+    rates: tuple[Rate, ...]
+    advised: int
+
+
+def draw_batches(name: str, title: str, description: str, curves: Sequence[BatchCurve]) -> Chart:
+    """Draw throughput over batch size, with a ring around the size to use.
+
+    Args:
+        name: The name of the chart.
+        title: Its title.
+        description: Its finding.
+        curves: The curves, at least one.
+    """
+    sizes = sorted({rate.batch for curve in curves for rate in curve.rates})
+    values = [end for curve in curves for rate in curve.rates for end in (rate.value, *(rate.interval or ()))]
+    ticks = tuple(map(float, sizes))
+    x = Axis("samples per call, logarithmic", ticks[0] / _MARGIN, ticks[-1] * _MARGIN, ticks, is_log=True)
+    plot = Plot(x, linear_axis("samples/s", values), [curve.name for curve in curves], has_lines=True)
+    for series, curve in enumerate(curves):
+        points = [(plot.at_x(rate.batch), plot.at_y(rate.value)) for rate in curve.rates]
+        plot.elements.append(path(points, series, dash=dash_of(series)))
+        for rate, (left, top) in zip(curve.rates, points, strict=True):
+            if rate.interval is not None:
+                ends = (plot.at_y(rate.interval[0]), plot.at_y(rate.interval[1]))
+                plot.elements.append(line((left, left), ends, color=INK, width=1.2))
+            plot.elements.append(marker(left, top, series, 4))
+            if rate.batch == curve.advised:
+                plot.elements.append(ring(left, top, _RING))
+    return plot.finish(name, title, description)

@@ -1,5 +1,6 @@
 """Charts without a vertical axis of numbers: heat maps, bars and timelines."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,11 @@ from benchlock.evaluator.charts.svg import MUTED, NORMAL, SMALL, Chart, line, re
 
 _LIGHT, _MIDDLE, _DARK = (228, 239, 248), (107, 174, 214), (8, 69, 148)
 _NAMES_WIDTH = 280.0
+_START = 16.0
+"""The room for the title of the rows."""
 _TOP = 44.0
+_MANY = 15
+"""The number of rows from which rows are low."""
 _DARK_FROM = 0.75
 """The share of the scale from which text on a cell is white: its contrast is then at least 4.5:1."""
 _BAR, _GAP = 20.0, 8.0
@@ -24,15 +29,27 @@ def shade(share: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A matrix: names of rows and columns, and a value or None per cell, row by row."""
+    """A matrix, row by row.
+
+    Attributes:
+        rows: The names of the rows.
+        columns: The names of the columns.
+        values: A value per cell; None for a cell without one.
+        texts: The text of each cell; without them, the value with two decimals, or a dash.
+        scale: The values of the lightest and of the darkest color; None for the least and the greatest.
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
+    texts: tuple[tuple[str, ...], ...] = ()
+    scale: tuple[float, float] | None = None
 
 
-def draw_heat_map(name: str, title: str, description: str, heat_map: HeatMap, *, columns_title: str) -> Chart:
-    """Draw a cell per value, with the value in it.
+def draw_heat_map(
+    name: str, title: str, description: str, heat_map: HeatMap, *, columns_title: str, rows_title: str = ""
+) -> Chart:
+    """Draw a cell per value, with its text in it; the text becomes smaller where cells are narrow.
 
     Args:
         name: The name of the chart.
@@ -40,29 +57,48 @@ def draw_heat_map(name: str, title: str, description: str, heat_map: HeatMap, *,
         description: Its finding.
         heat_map: The matrix.
         columns_title: What the columns are.
+        rows_title: What the rows are; empty if their names say it.
     """
     known = [value for row in heat_map.values for value in row if value is not None]
-    low, high = min(known, default=0.0), max(known, default=1.0)
-    left = 24 + min(_NAMES_WIDTH, max(measure(row, NORMAL) for row in heat_map.rows))
-    width, height = min((WIDTH - left - 24) / len(heat_map.columns), 110.0), 34.0
+    if not all(map(math.isfinite, known)):
+        raise ValueError("a chart needs finite numbers")
+    low, high = heat_map.scale or (min(known, default=0.0), max(known, default=1.0))
+    texts = heat_map.texts or [["-" if value is None else f"{value:.2f}" for value in row] for row in heat_map.values]
+    start = _START if rows_title else 0.0
+    left = start + 24 + min(_NAMES_WIDTH, max(measure(row, NORMAL) for row in heat_map.rows))
+    width, height = (
+        min((WIDTH - left - 24) / len(heat_map.columns), 110.0),
+        34.0 if len(heat_map.rows) < _MANY else 24.0,
+    )
+    size, name_size = (_fit(words, width - 3) for words in ([word for row in texts for word in row], heat_map.columns))
     elements = [draw_title(title)]
     for number, (row, values) in enumerate(zip(heat_map.rows, heat_map.values, strict=True)):
         y = _TOP + number * height
-        elements.append(text(left - 8, y + 21, shorten(row, NORMAL, _NAMES_WIDTH), align="right"))
+        base = y + height / 2 + 4
+        elements.append(text(left - 8, base, shorten(row, NORMAL, _NAMES_WIDTH), align="right"))
         for column, value in enumerate(values):
             x = left + column * width
-            if value is None:
-                elements.append(text(x + width / 2, y + 21, "-", align="middle", color=MUTED))
-                continue
-            share = (value - low) / (high - low) if high > low else 0.0
-            elements.append(rectangle(x + 1, y + 1, width - 2, height - 2, fill=shade(share)))
-            color = "#ffffff" if share >= _DARK_FROM else "#000000"
-            elements.append(text(x + width / 2, y + 21, f"{value:.2f}", align="middle", color=color))
+            color = MUTED
+            if value is not None:
+                share = min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.0
+                elements.append(rectangle(x + 1, y + 1, width - 2, height - 2, fill=shade(share)))
+                color = "#ffffff" if share >= _DARK_FROM else "#000000"
+            if words := texts[number][column]:
+                elements.append(text(x + width / 2, base, words, size=size, align="middle", color=color))
     bottom = _TOP + len(heat_map.rows) * height
+    if rows_title:
+        elements.append(text(22, (_TOP + bottom) / 2, rows_title, align="middle", turned=True))
     for column, words in enumerate(heat_map.columns):
-        elements.append(text(left + (column + 0.5) * width, bottom + 18, words, align="middle", color=MUTED))
+        middle = left + (column + 0.5) * width
+        elements.append(text(middle, bottom + 18, words, size=name_size, align="middle", color=MUTED))
     elements.append(text(left + len(heat_map.columns) * width / 2, bottom + 40, columns_title, align="middle"))
     return Chart(name, title, description, WIDTH, bottom + 54, tuple(elements))
+
+
+def _fit(texts: Sequence[str], width: float) -> float:
+    """Return the font size at which all texts fit into the width, in tenths of a pixel."""
+    widest = max((measure(words, 1) for words in set(texts)), default=0.0)
+    return min(float(NORMAL), math.floor(10 * width / widest) / 10) if widest else float(NORMAL)
 
 
 @dataclass(frozen=True, slots=True)

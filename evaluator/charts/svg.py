@@ -29,6 +29,7 @@ class Chart:
         width: The width in pixels.
         height: The height in pixels.
         elements: The SVG elements, drawn in order.
+        is_interactive: Whether it has links, so that it is a group of them rather than one picture.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Chart:
     width: float
     height: float
     elements: tuple[str, ...]
+    is_interactive: bool = False
 
     def svg(self) -> str:
         """Return the chart as an SVG document, which is also valid inside HTML."""
@@ -45,7 +47,7 @@ class Chart:
             "xmlns": "http://www.w3.org/2000/svg",
             "viewBox": f"0 0 {format_number(self.width)} {format_number(self.height)}",
             **size,
-            "role": "img",
+            "role": "group" if self.is_interactive else "img",
             "aria-labelledby": f"{self.name}-title {self.name}-description",
             "font-family": FONT,
         }
@@ -135,6 +137,12 @@ def rectangle(x: float, y: float, width: float, height: float, *, series: int | 
     number = None if series is None else series % len(SERIES)
     look = {"fill": fill} if number is None else {"fill": SERIES[number], "class": f"fill{number}"}
     return element("rect", {"x": x, "y": y, "width": max(width, 0.1), "height": height, **look})
+
+
+def ring(x: float, y: float, radius: float) -> str:
+    """Return a circle around a point, which is not filled."""
+    look: dict[str, str | float] = {"fill": "none", "stroke": INK, "stroke-width": 2, "class": "rule"}
+    return element("circle", {"cx": x, "cy": y, "r": radius, **look})
 
 
 def marker(x: float, y: float, series: int, radius: float = 5, *, opacity: str = "") -> str:

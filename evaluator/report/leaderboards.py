@@ -14,8 +14,10 @@ from benchlock.evaluator.records.run_texts import format_interval
 from benchlock.evaluator.report.run_sections import (
     chart_quality,
     choose_quality,
+    describe_batches,
     find_ends,
 )
+from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.evaluator.workflows.compare import LockedRun
@@ -42,6 +44,7 @@ class Board:
         systems: Its systems, the best first.
         table: Its rows.
         charts: Quality over speed; empty if no system has both.
+        batches: Throughput and speed-up by batch size; None if its runs have one size.
     """
 
     conditions: str
@@ -49,6 +52,7 @@ class Board:
     systems: tuple[System, ...]
     table: Table
     charts: tuple[Chart, ...]
+    batches: Section | None = None
 
 
 def group_comparable(pairs: Sequence[LockedRun]) -> tuple[tuple[LockedRun, ...], ...]:
@@ -164,7 +168,8 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     )
     table = Table(f"board-{number}", f"Board {number}", columns, tuple(rows), {}, notes)
     charts = tuple(_chart(f"board-{number}", quality, name, speeds))
-    return Board(_describe_conditions(pairs[0]), reasons, tuple(ordered), table, charts)
+    batches = describe_batches(ordered, f"board-{number}-")
+    return Board(_describe_conditions(pairs[0]), reasons, tuple(ordered), table, charts, batches)
 
 
 def _choose_speeds(systems: Sequence[System]) -> tuple[str, Mapping[System, Metric]]:

@@ -32,6 +32,8 @@ def make_report(
     warnings: Sequence[str],
     subjects: Sequence[tuple[str, Subject]] = (),
     prices: Sequence[Price] = (),
+    *,
+    has_overview: bool = True,
 ) -> Report:
     """Make a report of verified runs.
 
@@ -40,9 +42,10 @@ def make_report(
         warnings: What a reader must know before all else.
         subjects: The traces, each with the name of its system.
         prices: The prices of the machines.
+        has_overview: Whether it begins with the comparison of the systems, which reads the samples once more.
     """
     costs, lock = describe_costs(systems, prices), systems[0].arms[0].lock
-    sections = [*describe_runs(systems), *([] if costs is None else [costs])]
+    sections = [*describe_runs(systems, has_overview=has_overview), *([] if costs is None else [costs])]
     for number, (name, subject) in enumerate(subjects, 1):
         sections += describe_trace(name, number, subject)
     models = ", ".join(dict.fromkeys(system.arms[0].lock.model.name for system in systems))

@@ -11,7 +11,7 @@ from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.model_tables import judge_batches
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.axes import pick_time_unit
-from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
+from benchlock.evaluator.charts.line_charts import BatchCurve, Distribution, Rate, draw_batches, draw_distributions
 from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map
 from benchlock.evaluator.charts.scatter_charts import Point, draw_points
 from benchlock.evaluator.charts.svg import Chart
@@ -19,6 +19,7 @@ from benchlock.evaluator.harness.core.job import COLD_PHASES
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
+from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.workflows.compare import Arm
@@ -35,9 +36,12 @@ _NO_SWEEP: Final = "Which batch size to use is unknown without a run of the scen
 _NAME: Final = Column("name", None, "System.")
 
 
-def describe_runs(systems: Sequence[System]) -> Iterator[Section]:
-    """Yield the sections that the runs of the systems have numbers for."""
-    yield from filter(None, (_results(systems), _latencies(systems), _batches(systems), _cold_starts(systems)))
+def describe_runs(systems: Sequence[System], *, has_overview: bool = True) -> Iterator[Section]:
+    """Yield the sections that the runs of the systems have numbers for; the first one compares the systems."""
+    if has_overview:
+        yield _results(systems)
+    yield from _latencies(systems)
+    yield from filter(None, (describe_batches(systems), _cold_starts(systems)))
 
 
 def _estimate_columns(name: str, unit: str | None, meaning: str) -> tuple[Column, Column, Column]:
@@ -165,23 +169,25 @@ def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
     return Distribution(name, tuple(np.sort(seconds)[ranks].tolist()), *(tuple(part.tolist()) for part in bounds))
 
 
-def _latencies(systems: Sequence[System]) -> Section | None:
-    """Return the distributions of the latencies of the first run of each system."""
+def _latencies(systems: Sequence[System]) -> Iterator[Section]:
+    """Yield the distributions of the latencies of the first run of each system, and the histogram of a single one."""
     names = ("latency_p50", "latency_p90", "latency_p99")
+    spread = np.zeros(0)
     rows, curves, answers = list[tuple[Cell, ...]](), list[Distribution](), list[str]()
     for system in systems:
         arm = next((arm for arm in system.arms if scenario_of(arm) in QUERIED), None)
-        if arm is None or not len(latencies := system.read_latencies(run := arm.runs[0])):
+        if arm is None or not len(latencies := np.sort(system.read_latencies(run := arm.runs[0]))):
             continue
         measured = {metric.name: metric for metric in arm.metrics()}
         metrics = [measured.get(name) for name in names]
         rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
         curves.append(find_distribution(system.name, latencies))
+        spread = latencies
         if None not in metrics:
             half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))
             answers.append(f"{system.name}: half of the calls take at most {half}, and 99 % at most {most}.")
     if not rows:
-        return None
+        return
     columns = (
         _NAME,
         Column("run", None, "Run of the curve, the first one of the system."),
@@ -191,11 +197,18 @@ def _latencies(systems: Sequence[System]) -> Section | None:
     rest = f" The chart has the first {_CURVES} of {len(curves)} systems." if len(curves) > _CURVES else ""
     words = (*filter(None, [" ".join(answers)]), _BAND + rest)
     chart = draw_distributions("latency", "Latency of calls", " ".join(words), curves[:_CURVES])
-    return Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
+    yield Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
+    if len(curves) == 1:
+        yield describe_histogram(spread)
 
 
-def _batches(systems: Sequence[System]) -> Section | None:
-    """Return throughput by batch size, as a heat map of the speed-up over the smallest one."""
+def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | None:
+    """Return throughput by batch size, and a heat map of the speed-up over the smallest one; None without a sweep.
+
+    Args:
+        systems: The systems.
+        prefix: What the names of the charts and of the table begin with, where a page has several of the section.
+    """
     sweeps = {system.name: system.rates() for system in systems if len(system.rates()) > 1}
     if not sweeps:
         return None
@@ -205,10 +218,20 @@ def _batches(systems: Sequence[System]) -> Section | None:
         for name, rates in sweeps.items()
     }
     answers = tuple(_advise(name, rates) for name, rates in sweeps.items())
-    chart = draw_heat_map(
-        "batch-speedup",
-        "Speed-up of throughput over the smallest batch size",
-        " ".join(answers),
+    curves = [_draw_curve(name, rates) for name, rates in [*sweeps.items()][:_CURVES]]
+    rest = f" The chart has the first {_CURVES} of {len(sweeps)} systems." if len(sweeps) > _CURVES else ""
+    throughput = draw_batches(
+        f"{prefix}batch-throughput",
+        "Throughput by batch size; a ring marks the size to use",
+        " ".join(answers) + rest,
+        curves,
+    )
+    base = "batch 1" if all(min(rates) == 1 for rates in sweeps.values()) else "the smallest batch size"
+    best, fastest, size = max((ratio, name, size) for name, row in speedups.items() for size, ratio in row.items())
+    speedup = draw_heat_map(
+        f"{prefix}batch-speedup",
+        f"Speed-up of throughput over {base}",
+        f"The greatest speed-up is {best:.2f}, of {fastest} at batch {size}.",
         HeatMap(tuple(sweeps), tuple(map(str, sizes)), tuple(tuple(map(row.get, sizes)) for row in speedups.values())),
         columns_title="samples per call",
     )
@@ -223,19 +246,31 @@ def _batches(systems: Sequence[System]) -> Section | None:
         for name, rates in sweeps.items()
         for size, rate in sorted(rates.items())
     )
-    table = Table("batches", "Throughput by batch size", columns, rows)
-    return Section("Which batch size should be used?", answers, (chart,), table)
+    table = Table(f"{prefix}batches", "Throughput by batch size", columns, rows)
+    return Section("Which batch size should be used?", answers, (speedup, throughput), table)
+
+
+def _judge(rates: Mapping[int, Metric]) -> tuple[int, int, bool]:
+    """Return the batch sizes to use and of the highest throughput, and whether no size is proven faster."""
+    optimum, fastest, is_flat = judge_batches(
+        [(size, (rate.value, rate.n, rate.ci)) for size, rate in sorted(rates.items())]
+    )
+    return min(rates) if is_flat else optimum, fastest, is_flat
+
+
+def _draw_curve(name: str, rates: Mapping[int, Metric]) -> BatchCurve:
+    points = tuple(Rate(size, rate.value, find_ends(rate.ci)) for size, rate in sorted(rates.items()))
+    return BatchCurve(name, points, _judge(rates)[0])
 
 
 def _advise(name: str, rates: Mapping[int, Metric]) -> str:
     """Return which batch size to use, and whether a gain is larger than the intervals."""
-    metrics = [(size, (rate.value, rate.n, rate.ci)) for size, rate in sorted(rates.items())]
-    optimum, fastest, is_flat = judge_batches(metrics)
+    optimum, fastest, is_flat = _judge(rates)
     gain = rates[fastest].value / rates[min(rates)].value - 1
     highest = f"{format_value(rates[fastest].value, 'samples/s')}, {gain:+.0%} over batch {min(rates)}"
     if is_flat:
         sizes = f"the highest throughput, at batch {fastest}, is {highest}"
-        return f"{name}: use batch {min(rates)}, because no size is proven faster: the intervals overlap; {sizes}."
+        return f"{name}: use batch {optimum}, because no size is proven faster: the intervals overlap; {sizes}."
     rule = f"use batch {optimum} (the smallest whose doubling gains 5 % or less)"
     return f"{name}: {rule}; the throughput is highest at batch {fastest}: {highest}."
 

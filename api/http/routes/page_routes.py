@@ -186,9 +186,15 @@ class TraceController(Controller):
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}/trace", opt=READ_PAGE | COMPARE)
-    async def show_trace(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
-        """Answer with the page of a trace."""
-        page = await service.compare.do(make_trace, service.registry, parse_run_id(f"run/{run_id}"))
+    async def show_trace(
+        self,
+        service: Injected[Service],
+        request: AnyRequest,
+        run_id: RunIn,
+        focus: Annotated[str, Parameter(max_length=128)] = "",
+    ) -> BytesResponse:
+        """Answer with the page of a trace, zoomed into the part in the address."""
+        page = await service.compare.do(make_trace, service.registry, parse_run_id(f"run/{run_id}"), focus)
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}/trace/{format_:str}", opt=READ_PAGE | COMPARE)

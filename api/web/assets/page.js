@@ -18,7 +18,7 @@ function moveRow(step) {
   next?.querySelector("a")?.focus({ preventScroll: true });
 }
 
-const KEYS = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row"], ["?", "This list"], ["x", "Turn these keys on or off"]];
+const KEYS = [["/", "Search"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row, or zoom into the part of a trace"], ["Arrows", "Move between the parts of a trace"], ["Escape", "Zoom out"], ["?", "This list"], ["x", "Turn these keys on or off"]];
 
 function showKeys() {
   const dialog = document.createElement("dialog");
@@ -69,6 +69,45 @@ function addCopyButtons(part) {
 }
 
 addCopyButtons(document);
+
+const MOVES = /** @type {Record<string, number[]>} */ ({ ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [1, 1], ArrowUp: [-1, -1] });
+
+/** Let arrows move between the rectangles of an icicle, and Escape go out; Enter opens the links that they are.
+ * @param {HTMLElement} figure */
+function addKeys(figure) {
+  const parts = /** @type {SVGElement[]} */ ([...figure.querySelectorAll("[data-level]")]);
+  /** @param {SVGElement} part */
+  const choose = (part) => {
+    for (const other of parts) other.setAttribute("tabindex", other === part ? "0" : "-1");
+  };
+  if (!parts[0]) return;
+  choose(parts[0]);
+  figure.addEventListener("focusin", (event) => {
+    const caption = figure.querySelector("figcaption");
+    const label = /** @type {Element} */ (event.target).getAttribute("aria-label");
+    if (caption && label) caption.textContent = label;
+  });
+  figure.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") /** @type {HTMLElement | null} */ (document.querySelector("[data-out]"))?.click();
+    if (!(event.key in MOVES) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    const [step, deeper] = MOVES[event.key];
+    const from = parts.findIndex((part) => part === document.activeElement);
+    const level = Number(parts[from]?.dataset.level);
+    let next = from + step;
+    /** @param {number} other */
+    const isBeyond = (other) => (deeper ? other > level + deeper : other !== level);
+    while (parts[next] && isBeyond(Number(parts[next].dataset.level))) next += step;
+    if (Number(parts[next]?.dataset.level) !== level + deeper) return;
+    choose(parts[next]);
+    parts[next].focus();
+  });
+  const enter = () => parts.find((part) => part.getAttribute("tabindex") === "0")?.focus();
+  figure.addEventListener("focus", enter); // a browser focuses the target of an address, before or after this script
+  if (document.activeElement === figure) enter();
+}
+
+for (const figure of document.querySelectorAll("[data-icicle]")) addKeys(/** @type {HTMLElement} */ (figure));
 
 /** @param {string} address @returns {Promise<Document | null>} */
 async function load(address) {

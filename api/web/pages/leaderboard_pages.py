@@ -79,7 +79,12 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
         "others": len(boards) > 1,
         "evaluate": with_query("/new", dataset=query.dataset),
     }
-    tables = {board.table.id: board.table for board in boards}
+    tables = {
+        table.id: table
+        for board in boards
+        for table in (board.table, board.batches.table if board.batches else None)
+        if table is not None
+    }
     title = f"Leaderboard of {query.dataset}{f', {query.split}' if query.split else ''}"
     return Page("leaderboard", title, context, tables, None, (("/leaderboards", "Leaderboards"),))
 

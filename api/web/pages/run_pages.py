@@ -35,6 +35,7 @@ from benchlock.evaluator.records.timing_validity import (
     validity_of,
 )
 from benchlock.evaluator.report.report_files import make_report
+from benchlock.evaluator.report.single_run import chart_confusion
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
 from benchlock.evaluator.workflows import run_traces
@@ -145,6 +146,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
         "others": list_others(registry, lock, run),
         "sections": (),
         "section_tables": (),
+        "confusion": None,
         "subject": tuple(describe_question(lock).items()),
         "surroundings": tuple(describe_surroundings(run).items()),
         "resources": (),
@@ -186,7 +188,9 @@ def _add_results(
         names = tuple(f"section-{number}" for number, _ in enumerate(sections, 1))
         context["sections"], context["section_tables"] = sections, names
         tables |= {name: part.table for name, part in zip(names, sections, strict=True) if part.table is not None}
-        tables |= tabulate_classes(read_classes(run.end.details))
+        classes = read_classes(run.end.details)
+        tables |= tabulate_classes(classes)
+        context["confusion"] = chart_confusion(classes)
         tables["claims"] = _judge_claims(registry, run, lock)
         if not tables["claims"].rows:
             del tables["claims"]
@@ -231,7 +235,7 @@ def _report(registry: LocalRegistry, run: Run, lock: Lock) -> tuple[Any, ...]:
     subjects = (
         [(systems[0].name, run_traces.describe_subject(run, lock, registry.store, registry.home))] if is_traced else []
     )
-    return make_report(systems, warnings, subjects).sections[1:]  # the first one compares systems; here is one
+    return make_report(systems, warnings, subjects, has_overview=False).sections  # here is one system
 
 
 def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:

@@ -1,15 +1,17 @@
 """The page of a run's trace: where the time goes, as an icicle and as every analysis that the trace allows."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
+from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.analysis.inspection import ANALYSES, analyze, keep_top
-from benchlock.evaluator.analysis.tables import Cell, Table
-from benchlock.evaluator.charts.icicle_charts import Frame, draw_icicle
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.charts.icicle_charts import Frame, View, draw_icicle, find_view
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.records.run_texts import describe_subject
 from benchlock.evaluator.records.run_types import RunId
@@ -20,29 +22,43 @@ from benchlock.evaluator.workflows.run_traces import read_run_trace
 ROWS: Final = 50
 """The largest number of rows of an analysis on the page."""
 _LAYERS, _KERNELS = "A2", "A8"
+_WHOLE: Final = 0.999
+_PARTS: Final = (
+    Column("level", None, "Level in the picture from the top, from 0."),
+    Column("part", None, "Layer, kernel or kind; or neighbors that are too short for the picture."),
+    Column("inside", None, "The part above it."),
+    Column("latency", "s", "Mean over the middle calls."),
+    Column("share", "fraction", "latency / all that the picture shows."),
+)
 
 
-def make_trace(registry: LocalRegistry, id_: RunId) -> Page:
+def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     """Make the page of a run's trace.
 
+    Args:
+        registry: The registry.
+        id_: The run.
+        focus: The name of an icicle, a period, and the place in it that the page zooms into; empty for all.
+
     Raises:
-        UnknownNameError: There is no such run.
+        UnknownNameError: There is no such run, or no such place.
         BenchlockError: Its trace cannot be read.
     """
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     trail = (("/runs", "Runs"), (path, f"{lock.model.name} {lock.model.version}"))
-    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "charts": ()}
+    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicles": ()}
     title = f"Trace of {lock.model.name} {lock.model.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
         return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")
     whole = analyze(run_traces.describe_subject(run, lock, registry.store, registry.home), tuple(ANALYSES))
     by_name = {table.id: table for table in whole}
-    context["charts"] = tuple(_draw_layers(by_name))
+    icicles = tuple(_draw_icicles(by_name, focus))
+    context["icicles"] = tuple((chart, out) for chart, out, _ in icicles)
     tables = {table.id: keep_top(table, ROWS) for table in whole}
     context["names"] = tuple((name, table.title) for name, table in tables.items())
-    return Page("trace", title, context, tables, f"/v1{path}", trail)
+    return Page("trace", title, context, tables | {table.id: table for _, _, table in icicles}, f"/v1{path}", trail)
 
 
 def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:
@@ -52,7 +68,52 @@ def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:
     return b"".join(EXPORTS[format_](trace, run.id))
 
 
-def _draw_layers(tables: Mapping[str, Table]) -> Iterator[Chart]:
+def _draw_icicles(tables: Mapping[str, Table], focus: str) -> Iterator[tuple[Chart, str, Table]]:
+    """Yield each icicle with the address one level out of its focus, empty without one, and its table."""
+    focused, _, place = focus.partition(".")
+    icicles = {name: (title, frames) for name, title, frames in _list_icicles(tables)}
+    if focus and focused not in icicles:
+        raise _unknown(focus)
+    for name, (title, frames) in icicles.items():
+        view = find_view(frames, place if name == focused else "")
+        if view is None:
+            raise _unknown(focus)
+        out = _focus_on(name, view.out) if view.focus else ""
+        yield (
+            draw_icicle(name, title, _find_longest(view), view, partial(_focus_on, name)),
+            out,
+            Table(
+                name,
+                title,
+                _PARTS,
+                tuple((p.level, p.frame.name, p.inside, p.frame.seconds, p.share) for p in view.parts),
+            ),
+        )
+
+
+def _focus_on(name: str, place: str) -> str:
+    """Return the address of the page with a part of an icicle in focus, or all of it."""
+    return f"?focus={name}.{place}#{name}" if place else f"?#{name}"
+
+
+def _unknown(focus: str) -> UnknownNameError:
+    return UnknownNameError(
+        f"the trace has no part {focus[:64]!r}", where="focus", next_step="open the trace without it"
+    )
+
+
+def _find_longest(view: View) -> str:
+    """Return which part of the view is the longest, in a sentence."""
+    level = 1 if view.name and any(part.level for part in view.parts) and view.parts[0].share > _WHOLE else 0
+    parts = [part for part in view.parts if part.level == level]
+    if not parts:
+        return "No part has a duration."
+    longest = max(parts, key=lambda part: part.share)
+    where = f"Of {view.name}, the longest part" if view.name else "The longest part"
+    return f"{where} is {longest.frame.name} with {format_duration(longest.frame.seconds)}, {longest.share:.0%}."
+
+
+def _list_icicles(tables: Mapping[str, Table]) -> Iterator[tuple[str, str, Sequence[Frame]]]:
     """Yield the layers in their order with the kernels under them, and the same by kind, the largest first."""
     layers = [] if _LAYERS not in tables else tables[_LAYERS].records()
     timed = [layer for layer in layers if isinstance(layer.get("latency"), float)]
@@ -61,18 +122,14 @@ def _draw_layers(tables: Mapping[str, Table]) -> Iterator[Chart]:
     kinds = sorted({str(layer["kind"]) for layer in timed})
     kernels = [] if _KERNELS not in tables else tables[_KERNELS].records()
     in_order = tuple(_frame_of(layer, kinds, kernels) for layer in timed)
-    longest = max(in_order, key=lambda frame: frame.seconds)
-    found = f"The longest layer is {longest.name} with {format_duration(longest.seconds)}"
-    yield draw_icicle("icicle", "Layers in the order of execution", f"{found}.", in_order)
+    yield "icicle", "Layers in the order of execution", in_order
     by_kind = {kind: _frames_of_kind(in_order, series) for series, kind in enumerate(kinds)}
     groups = [
         Frame(kind, sum(frame.seconds for frame in frames), frames, frames[0].series)
         for kind, frames in by_kind.items()
     ]
     groups.sort(key=lambda frame: -frame.seconds)
-    largest, total = groups[0], sum(frame.seconds for frame in groups)
-    share = f"{largest.seconds / total:.0%}" if total else "-"
-    yield draw_icicle("icicle-kinds", "Kinds of layers, the largest first", f"{largest.name} takes {share}.", groups)
+    yield "icicle-kinds", "Kinds of layers, the largest first", groups
 
 
 def _frames_of_kind(frames: Sequence[Frame], series: int) -> tuple[Frame, ...]:

@@ -9,8 +9,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchlock.evaluator.charts.axes import linear_axis, log_axis
+from benchlock.evaluator.charts.icicle_charts import Frame, draw_icicle, find_view
 from benchlock.evaluator.charts.labels import THEME, Box, Label, measure, place_labels, shorten
-from benchlock.evaluator.charts.line_charts import Distribution, Roof, RooflinePoint, draw_distributions, draw_roofline
+from benchlock.evaluator.charts.line_charts import (
+    BatchCurve,
+    Distribution,
+    Histogram,
+    Mark,
+    Rate,
+    Roof,
+    RooflinePoint,
+    draw_batches,
+    draw_distributions,
+    draw_histogram,
+    draw_roofline,
+)
 from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map, shade
 from benchlock.evaluator.charts.png import render_png
 from benchlock.evaluator.charts.scatter_charts import Point, draw_points
@@ -37,12 +50,21 @@ def every_chart(name: str) -> list[Chart]:
     points = [Point(f"{name}{n}", 1.0 + n % 3, 0.5, (0.9, 1.2), (0.4, 0.6), float(n)) for n in range(9)]
     heat_map = HeatMap((name, "b"), ("1", "2"), ((1.0, 2.5), (1.0, None)))
     bars = [Bar(name, (1.0, 2.0), name), Bar("below", (-1.0,), "-1 s")]
+    classes = tuple(map(str, range(30)))
+    counts = tuple(tuple(str(10 ** (number % 5)) for number in range(30)) for _ in classes)
+    confusion = HeatMap(classes, classes, tuple(tuple(number / 29 for number in range(30)) for _ in classes), counts)
+    marks = [Mark(f"p{number}", number / 1000, f"{number} ms") for number in (50, 90, 99)]
+    curves = [BatchCurve(f"{name}{n}", (Rate(1, 9.0 + n), Rate(64, 90.0, (80.0, 99.0))), 64) for n in range(3)]
     return [
         draw_distributions("cdf", name, name, [distribution(name, 1e-4, 2e-4, 9e-2), distribution("b", 1e-4)]),
         roofline(name),
         draw_heat_map("heat", name, name, heat_map, columns_title=name),
         draw_points("points", name, name, points, x_title=name, y_title=name, y_is_share=True),
         draw_bars("bars", name, name, bars, unit="s", parts=(name, "load")),
+        draw_heat_map("confusion", name, name, confusion, columns_title=name, rows_title=name),
+        draw_histogram("histogram", name, name, Histogram((0.05, 0.075, 0.1), (3, 7), 2), marks),
+        draw_histogram("one", name, name, Histogram((1e-3, 1e-3), (1,)), marks[:1]),
+        draw_batches("batches", name, name, curves),
     ]
 
 
@@ -93,6 +115,21 @@ def test_texts_overlap_neither_each_other_nor_the_frame(chart: Chart) -> None:
     assert [(a, b) for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)] == []
 
 
+@pytest.mark.parametrize("chart", every_chart("a"), ids=lambda chart: chart.name)
+def test_every_coordinate_is_inside_the_frame(chart: Chart) -> None:
+    found = 0
+    for entry in ET.fromstring(chart.svg()).iter():
+        for keys, most in ((("x", "cx", "x1", "x2"), chart.width), (("y", "cy", "y1", "y2"), chart.height)):
+            numbers = [float(entry.attrib[key]) for key in keys if key in entry.attrib]
+            assert all(0 <= number <= most for number in numbers)
+            found += len(numbers)
+        for corner in entry.attrib.get("points", "").split():
+            x, y = map(float, corner.split(","))
+            assert 0 <= x <= chart.width
+            assert 0 <= y <= chart.height
+    assert found > 10
+
+
 def test_a_chart_is_the_same_each_time_and_becomes_a_picture() -> None:
     first, second = (draw_bars("bars", "t", "d", [Bar("a", (1.0,), "1 µs")], unit="µs") for _ in range(2))
     assert first.svg() == second.svg()
@@ -136,6 +173,12 @@ def test_a_logarithmic_axis_contains_its_values(values: list[float]) -> None:
 def test_numbers_that_are_not_finite_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         draw_bars("bars", "t", "d", [Bar("a", (float("nan"),), "?")], unit="s")
+    with pytest.raises(ValueError, match="finite"):
+        draw_heat_map("h", "t", "d", HeatMap(("a",), ("1",), ((float("nan"),),)), columns_title="x")
+    with pytest.raises(ValueError, match="finite"):
+        draw_histogram("h", "t", "d", Histogram((0.0, float("nan")), (1,)), [])
+    with pytest.raises(ValueError, match="finite"):
+        draw_batches("b", "t", "d", [BatchCurve("a", (Rate(1, float("inf")),), 1)])
 
 
 def test_a_long_text_keeps_both_ends() -> None:
@@ -158,3 +201,35 @@ def test_series_and_cells_have_the_contrast_that_readers_need() -> None:
         assert len(cells) == 3
         assert min(contrast(cell, words) for cell, words in cells) >= 4.5
     assert shade(0.0) != shade(0.5) != shade(1.0)
+
+
+def test_names_in_an_icicle_have_the_contrast_that_readers_need_on_every_series() -> None:
+    frames = [Frame("a name", 1.0, (), number) for number in range(len(SERIES))]
+    view = find_view(frames)
+    assert view is not None
+    pairs = re.findall(
+        r'fill="(#\w+)"[^>]*/><text class="cover"[^>]*fill="(#\w+)"', draw_icicle("i", "t", "d", view).svg()
+    )
+    assert len(pairs) == len(SERIES)
+    assert min(contrast(*pair) for pair in pairs) >= 4.5
+    dark = re.findall(r"\.fill\d \{ fill: (#\w+)", THEME.read_text())
+    (cover,) = re.findall(r"\.cover \{ fill: (#\w+)", THEME.read_text())
+    assert min(contrast(color, cover) for color in dark) >= 4.5
+
+
+def test_the_area_of_a_bubble_is_proportional_to_its_value() -> None:
+    points = [Point("a", 1.0, 0.5, area=1e6), Point("b", 2.0, 0.6, area=4e6)]
+    svg = draw_points("p", "t", "d", points, x_title="x", y_title="y", y_is_share=False).svg()
+    large, small = (float(radius) for radius in re.findall(r' r="([\d.]+)"', svg))
+    assert large == 2 * small
+
+
+def test_the_size_to_use_and_the_percentiles_are_marked() -> None:
+    curve = BatchCurve("a", (Rate(1, 10.0), Rate(8, 70.0), Rate(16, 71.0)), 8)
+    svg = draw_batches("b", "t", "d", [curve]).svg()
+    ring, marker = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="(?:9|4)"', svg)[2:0:-1]
+    assert ring == marker  # the ring is around the second point
+    chart = draw_histogram("h", "t", "d", Histogram((1.0, 2.0, 3.0), (4, 4)), [Mark("p50", 2.0, "2 s")])
+    edges = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*class="fill0"', chart.svg())]
+    (mark,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke="#1b1f24"', chart.svg())
+    assert edges[1] == pytest.approx(float(mark), abs=0.1)

@@ -153,6 +153,29 @@ def test_a_board_has_quality_beside_speed_and_a_bubble_for_each_system(registry:
     assert chart.name != second.charts[0].name
 
 
+def test_a_board_of_sweeps_has_the_speed_up_of_each_model_by_batch_size(registry: LocalRegistry) -> None:
+    pairs = []
+    for number in range(2):
+        lock, run = run_model(registry, number)
+        assert run.end is not None
+        rates = [
+            replace(metric("throughput", value), batch=batch, ci=Interval(value - 1, value + 1))
+            for batch, value in ((1, 100.0), (4, 300.0 + number), (8, 304.0 + number))
+        ]
+        sweep = replace(lock, scenario={**lock.scenario, "name": "batch_sweep"})
+        pairs.append((sweep, replace(run, end=replace(run.end, metrics=(*run.end.metrics, *rates)))))
+    (board,) = make_boards(pairs, registry.store)
+    assert board.batches is not None
+    heat_map, throughput = board.batches.charts
+    assert heat_map.title == "Speed-up of throughput over batch 1"
+    assert all(f">{words}<" in heat_map.svg() for words in ("1.00", "3.00", "3.04", "3.01", "3.05"))
+    assert throughput.svg().count('r="9"') == 2
+    assert all("use batch 4" in words for words in board.batches.answer)  # doubling gains less than 5 %
+    assert board.batches.table is not None
+    assert board.batches.table.column("speedup") == (1.0, 3.0, 3.04, 1.0, 3.01, 3.05)
+    assert make_boards([run_model(registry, 2)], registry.store)[0].batches is None
+
+
 def test_a_board_without_quality_says_so(registry: LocalRegistry) -> None:
     lock, run = run_model(registry, 0)
     assert run.end is not None

@@ -10,6 +10,8 @@ from benchlock.evaluator.charts.svg import MUTED, Chart, line, marker
 
 _LARGEST, _SMALLEST = 26.0, 4.0
 _WIDE = 12
+_IN_LEGEND = 6
+"""The largest number of points with a legend; more have labels beside them, as far as these have room."""
 
 Ends = tuple[float, float]
 
@@ -29,7 +31,7 @@ class Point:
 def draw_points(
     name: str, title: str, description: str, points: Sequence[Point], *, x_title: str, y_title: str, y_is_share: bool
 ) -> Chart:
-    """Draw the points with their names.
+    """Draw the points with their names: in a legend, by color and shape, or beside the markers of many.
 
     Args:
         name: The name of the chart.
@@ -44,7 +46,8 @@ def draw_points(
     ys = [value for point in points for value in (point.y, *(point.y_interval or ()))]
     is_wide = max(xs) > _WIDE * min(xs) > 0
     x = log_axis(f"{x_title}, logarithmic", [*xs, max(xs) * 1.3]) if is_wide else linear_axis(x_title, xs)
-    plot = Plot(x, linear_axis(y_title, ys, zero=False, is_share=y_is_share))
+    legend = [point.name for point in points] if 1 < len(points) <= _IN_LEGEND else []
+    plot = Plot(x, linear_axis(y_title, ys, zero=False, is_share=y_is_share), legend)
     largest = max((point.area for point in points if point.area), default=1.0)
     labels, lines = [], list[Box]()
     for point in sorted(points, key=lambda point: -(point.area or 0)):
@@ -60,6 +63,7 @@ def draw_points(
                 ]
                 plot.elements += [line(*ends, color=MUTED, width=1.2) for ends in ((x_ends, y_ends), *caps)]
                 lines.append(Box(min(x_ends) - 1, min(y_ends) - 1, max(x_ends) + 1, max(y_ends) + 1))
-        plot.elements.append(marker(left, top, 0, radius, opacity="0.55"))
+        plot.elements.append(marker(left, top, points.index(point) if legend else 0, radius, opacity="0.55"))
         labels.append(Label(left, top, point.name, radius))
-    return plot.finish(name, title, description + plot.draw_labels(labels, lines))
+    rest = "" if legend else plot.draw_labels(labels, lines)
+    return plot.finish(name, title, description + rest)

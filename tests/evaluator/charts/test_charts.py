@@ -1,5 +1,6 @@
 """Charts: valid and accessible SVG, inside its frame, without overlaps, the same each time, with enough contrast."""
 
+import math
 import re
 from itertools import combinations
 from xml.etree import ElementTree as ET
@@ -220,8 +221,17 @@ def test_names_in_an_icicle_have_the_contrast_that_readers_need_on_every_series(
 def test_the_area_of_a_bubble_is_proportional_to_its_value() -> None:
     points = [Point("a", 1.0, 0.5, area=1e6), Point("b", 2.0, 0.6, area=4e6)]
     svg = draw_points("p", "t", "d", points, x_title="x", y_title="y", y_is_share=False).svg()
-    large, small = (float(radius) for radius in re.findall(r' r="([\d.]+)"', svg))
-    assert large == 2 * small
+    bubbles = [bubble for bubble in re.findall(r"<(?:circle|rect)[^>]*>", svg) if 'fill-opacity="0.55"' in bubble]
+    square, circle = (float(re.findall(r' (?:width|r)="([\d.]+)"', bubble)[0]) for bubble in bubbles)
+    assert square**2 == pytest.approx(4 * math.pi * circle**2, rel=0.01)
+
+
+def test_a_few_points_are_named_in_a_legend_and_overlap_or_not_none_is_unnamed() -> None:
+    points = [Point(f"system {n}", 1.0, 0.5, area=1e6) for n in range(3)]
+    chart = draw_points("p", "t", "Found.", points, x_title="x", y_title="y", y_is_share=False)
+    assert chart.description == "Found."
+    assert [chart.svg().count(f">system {n}<") for n in range(3)] == [1, 1, 1]
+    assert all(f'class="fill{n}"' in chart.svg() for n in range(3))
 
 
 def test_the_size_to_use_and_the_percentiles_are_marked() -> None:

@@ -17,6 +17,7 @@ RUN_COLUMNS: Final = (
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),
+    Column("scenario", None, "The scenario, and the level of the trace if there is one."),
     Column("outcome", None, "How it ended."),
     Column("results", None, "Quality first, then the median latency and the throughput."),
     Column("remarks", None, "What to know before using the results."),
@@ -29,7 +30,7 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
         if isinstance(run, DamagedRun):
-            rows.append((run.id, None, None, None, None, "damaged", "withheld", run.damage))
+            rows.append((run.id, *(None,) * 5, "damaged", "withheld", run.damage))
             continue
         id_ = run.start.lock
         lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
@@ -38,11 +39,17 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
             run.id,
             f"{run.start.started_at:%Y-%m-%d %H:%M}",
             *(None if part is None else f"{part.name} {part.version}" for part in parts),
+            None if lock is None else _describe_scenario(lock),
             "running" if run.end is None else run.end.outcome,
             ", ".join(select_headline(run)),
             "; ".join(list_remarks(run)),
         ))  # fmt: skip
     return tuple(rows)
+
+
+def _describe_scenario(lock: Lock) -> str:
+    level = lock.request.get("trace", "none")
+    return str(lock.scenario["name"]) + ("" if level == "none" else f", trace {level}")
 
 
 def find_lock(registry: LocalRegistry, lock: Digest) -> Lock | None:

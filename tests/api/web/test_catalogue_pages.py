@@ -110,7 +110,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
-    assert (row[0], row[5]) == (run.id, "done")
+    assert (row[0], row[5], row[6]) == (run.id, "single_stream", "done")
 
 
 def test_a_failed_run_says_why_and_its_text_is_text(seeds: Seeds) -> None:

@@ -135,11 +135,12 @@ def test_names_at_their_limits_and_foreign_texts_are_texts_on_every_page(
 ) -> None:
     assert len(NAME) == LONGEST
     failed = RunEnd(outcome="failed", ended_at=NOON, failure_class="engine", failure_message=HOSTILE)
+    made = [make_run(lock, opened.store, at=NOON + timedelta(minutes=5 * number)) for number in range(3)]
     runs = [
-        record(opened, make_run(lock, opened.store), cpu_model=HOSTILE, kernel=HOSTILE, driver=HOSTILE),
-        record(opened, make_run(lock, opened.store, at=NOON + timedelta(minutes=5))),
-        record(opened, make_run(lock, opened.store, at=NOON + timedelta(minutes=10)), replace(failed, ended_at=NOON + timedelta(minutes=11))),
-    ]  # fmt: skip
+        record(opened, made[0], cpu_model=HOSTILE, kernel=HOSTILE, driver=HOSTILE),
+        record(opened, made[1]),
+        record(opened, made[2], replace(failed, ended_at=NOON + timedelta(minutes=11))),
+    ]
     opened.catalogue.yank(Reference("model", Name(NAME), parse_version("1.0.0")), HOSTILE)
     target, model, ids = f"model/{NAME}@1.0.0", artifact_path("model", NAME, "1.0.0"), [run.id for run in runs]
     missing = []
@@ -310,11 +311,12 @@ def test_a_foreign_cookie_is_no_session_and_no_part_of_a_page(registry: LocalReg
     tokens = Tokens(registry.database, now)
     app = create_app(registry, Settings(strangers=1e6), Authenticator(tokens, now))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as pages:
-        headers = {"accept": "text/html", "cookie": f"{COOKIE}={cookie}".encode("latin-1")}
+        headers = [(b"accept", b"text/html"), (b"cookie", f"{COOKIE}={cookie}".encode("latin-1"))]
+        form = [*headers, (b"sec-fetch-site", b"same-origin")]
         for answer in (
-            pages.get("/runs", headers=headers),  # type: ignore[arg-type] # bytes are a header too
-            pages.get("/v1/docs", headers=headers),  # type: ignore[arg-type]
-            pages.post("/sign-in", data={"token": HOSTILE, "next": HOSTILE}, headers=headers | OURS),  # type: ignore[operator]
+            pages.get("/runs", headers=headers),
+            pages.get("/v1/docs", headers=headers),
+            pages.post("/sign-in", data={"token": HOSTILE, "next": HOSTILE}, headers=form),
         ):
             assert answer.status_code in (200, 401, 403), answer.text
             assert Reader(answer.text).acting == []

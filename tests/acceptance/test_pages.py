@@ -54,6 +54,17 @@ SEEN = """selector => {
     };
 }"""
 """What the element with the focus is, and whether a reader sees that it has the focus."""
+LONGEST = {
+    "schema": 1,
+    "kind": "framework",
+    "name": "n" * 63 + "/" + "m" * 64,
+    "version": "1.0.0-" + "a" * 122,
+    "license": "l" * 200,
+    "description": "d" * 500,
+    "tags": ["t" * 32],
+    "predictor": "onnxruntime",
+    "distributions": ["onnxruntime"],
+}
 
 pytestmark = [
     pytest.mark.engine,
@@ -69,7 +80,8 @@ def evaluated(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> d
     (folder / "card.md").write_text(CARD)
     hostile = model("hostile") | {"description": HOSTILE, "tags": ["onload"]}
     hostile["files"] = [*hostile["files"], {"path": "card.md", "role": "card", "source": str(folder / "card.md")}]
-    registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile))
+    longest = written(folder / "longest.yaml", LONGEST)
+    registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile), longest)
     lock = locked(registry, folder, request("hostile"))
     runs = [registry.done("run", lock, "--isolation", "process")["run"] for _ in range(2)]
     registry.done("yank", "image/litert-cpu@1.0.0", "--reason", HOSTILE)
@@ -161,6 +173,17 @@ def test_every_page_is_accessible_and_fits(
         told = [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in violations]
         assert told == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
+
+
+def test_the_longest_names_fit_a_narrow_screen(browser: Browser, site: Served) -> None:
+    context = browser.new_context(viewport={"width": 320, "height": 900})
+    page = context.new_page()
+    target = f"framework/{LONGEST['name']}@{LONGEST['version']}"
+    for path in (f"/{target}", "/artifacts?kind=framework", f"/yank?target={target}", "/audit", f"/{target}x"):
+        page.goto(site.url + path)
+        assert page.get_by_text(str(LONGEST["version"])).count(), path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
     context.close()
 
 

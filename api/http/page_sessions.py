@@ -46,11 +46,14 @@ def find_token(connection: Connection) -> str | None:
 
 
 def make_cookie(connection: Connection, token: str) -> Cookie:
-    """Make the cookie of a session; an empty token ends it. Without TLS, browsers keep it on the loopback alone."""
+    """Make the cookie of a session; an empty token ends it. Without TLS, browsers keep it on the loopback alone.
+
+    A text that no header can hold is changed: it is no token before and after.
+    """
     is_local = is_loopback(urlsplit(f"//{connection.headers.get('host', '')}").hostname or "")
     return Cookie(
         key=COOKIE,
-        value=token,
+        value=token.encode("ascii", "replace").decode()[:_LONGEST],
         path="/",
         httponly=True,
         samesite="strict",

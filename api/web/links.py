@@ -58,8 +58,9 @@ def link_cell(column: str, value: Cell) -> str | None:
         prefix, path = _PREFIXES[column]
         return path + value.removeprefix(prefix) if value.startswith(prefix) else None
     if column == "leaderboard":
-        dataset, _, split = value.rpartition("/")
-        return leaderboard_path(dataset, split)
+        name, _, rest = value.partition("@")
+        version, _, split = rest.partition("/")  # a split may contain a slash
+        return leaderboard_path(f"{name}@{version}", split)
     kind, _, name = value.partition("/")
     if column == "artifact" and kind in KINDS:
         name, _, version = name.partition("@")

@@ -173,6 +173,7 @@ class Records:
         before: RunId | None = None,
         limit: int = 100,
         examine: bool = True,
+        with_host: bool = False,
     ) -> tuple[Run | DamagedRun, ...]:
         """Return summaries of the newest runs that are not hidden, newest first, and damaged records as such.
 
@@ -183,13 +184,15 @@ class Records:
             before: Only runs older than this one.
             limit: The maximum number of runs.
             examine: Whether to compare the runs with their evidence, so that their metrics may be used.
+            with_host: Whether the summaries have the host, without which they cannot be compared with each other.
         """
         with read_transaction(self._engine) as connection:
             ids = connection.execute(_select_ids(connection, chosen, before).limit(limit)).scalars().all()
         entries: dict[str, Run | DamagedRun] = {}
         loaded = self._load_parts(ids, entries)
         for run in self._examine(loaded) if examine else loaded:
-            entries[run.id] = summarize(run)
+            summary = summarize(run)
+            entries[run.id] = replace(summary, start=run.start) if with_host else summary
         return tuple(entries[id_] for id_ in ids if id_ in entries)
 
     def _load_parts(self, ids: Sequence[str], entries: dict[str, Run | DamagedRun]) -> Iterator[Run]:

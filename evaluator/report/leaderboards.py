@@ -1,6 +1,6 @@
 """Leaderboards: one board for each group of mutually comparable runs, with quality beside speed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,7 +126,7 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     systems, replays = group_systems(pairs, store)
     quality = choose_quality(systems)
     qualities = {system: metric for system in systems if (metric := system.metrics.get(quality)) is not None}
-    name, speeds = _choose_speeds(systems)
+    name, speeds = _choose_speeds([*qualities] or systems)
     ranks = [dict(zip(of, rank_metrics([*of.values()]), strict=True)) for of in (qualities, speeds)]
     ordered = sorted(systems, key=lambda system: [rank.get(system, len(systems) + 1) for rank in ranks])
     front = _find_front(qualities, speeds)
@@ -162,7 +162,7 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     notes = (
         _RANKS,
         _SINGLE_RUNS,
-        *([] if qualities else [_NO_QUALITY]),
+        *_list_missing(systems, quality, qualities),
         *replays,
         *(f"{system.name}: {note}" for system in ordered for note in system.notes()),
     )
@@ -170,6 +170,15 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     charts = tuple(_chart(f"board-{number}", quality, name, speeds))
     batches = describe_batches(ordered, f"board-{number}-")
     return Board(_describe_conditions(pairs[0]), reasons, tuple(ordered), table, charts, batches)
+
+
+def _list_missing(systems: Sequence[System], quality: str, qualities: Container[System]) -> Iterator[str]:
+    """Yield which systems have no quality; if only some have none, their speed is not shown."""
+    missing = [system.name for system in systems if system not in qualities]
+    if len(missing) == len(systems):
+        yield _NO_QUALITY
+    elif missing:
+        yield f"The speed of {', '.join(missing)} is not shown, because {quality} was not measured."
 
 
 def _choose_speeds(systems: Sequence[System]) -> tuple[str, Mapping[System, Metric]]:

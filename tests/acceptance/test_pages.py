@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
 import pytest
@@ -36,6 +36,36 @@ license: MIT
 | 1 | 2 |
 """
 
+TYPED = {
+    "framework": "onnxruntime@9.0.0",
+    "dataset": "digits",
+    "split": "test",
+    "min_queries": "64",
+    "min_duration": "100ms",
+}
+MOST_STEPS = 60
+SEEN = """selector => {
+    const element = document.activeElement, style = getComputedStyle(element), box = element.getBoundingClientRect();
+    return {
+        what: element.outerHTML.slice(0, 200),
+        is_wanted: element.matches(selector),
+        is_outlined: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+        is_inside: box.width > 0 && box.bottom > 0 && box.right > 0 && box.top < innerHeight && box.left < innerWidth,
+    };
+}"""
+"""What the element with the focus is, and whether a reader sees that it has the focus."""
+LONGEST = {
+    "schema": 1,
+    "kind": "framework",
+    "name": "n" * 63 + "/" + "m" * 64,
+    "version": "1.0.0-" + "a" * 122,
+    "license": "l" * 200,
+    "description": "d" * 500,
+    "tags": ["t" * 32],
+    "predictor": "onnxruntime",
+    "distributions": ["onnxruntime"],
+}
+
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.image,
@@ -50,7 +80,8 @@ def evaluated(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> d
     (folder / "card.md").write_text(CARD)
     hostile = model("hostile") | {"description": HOSTILE, "tags": ["onload"]}
     hostile["files"] = [*hostile["files"], {"path": "card.md", "role": "card", "source": str(folder / "card.md")}]
-    registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile))
+    longest = written(folder / "longest.yaml", LONGEST)
+    registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile), longest)
     lock = locked(registry, folder, request("hostile"))
     runs = [registry.done("run", lock, "--isolation", "process")["run"] for _ in range(2)]
     registry.done("yank", "image/litert-cpu@1.0.0", "--reason", HOSTILE)
@@ -142,6 +173,17 @@ def test_every_page_is_accessible_and_fits(
         told = [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in violations]
         assert told == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
+
+
+def test_the_longest_names_fit_a_narrow_screen(browser: Browser, site: Served) -> None:
+    context = browser.new_context(viewport={"width": 320, "height": 900})
+    page = context.new_page()
+    target = f"framework/{LONGEST['name']}@{LONGEST['version']}"
+    for path in (f"/{target}", "/artifacts?kind=framework", f"/yank?target={target}", "/audit", f"/{target}x"):
+        page.goto(site.url + path)
+        assert page.get_by_text(str(LONGEST["version"])).count(), path
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
     context.close()
 
 
@@ -255,6 +297,99 @@ def show(page: Page, *, has_script: bool) -> None:
     """Let the page resolve: by itself after typing, or by the button."""
     if not has_script:
         page.get_by_role("button", name="Preview").click()
+
+
+def focus(page: Page, selector: str) -> None:
+    """Press Tab until the element has the focus, which must be visible at each step."""
+    for _ in range(MOST_STEPS):
+        page.keyboard.press("Tab")
+        seen = page.evaluate(SEEN, selector)
+        for _ in range(500):  # the browser scrolls it into view with its next frame
+            if seen["is_inside"]:
+                break
+            page.wait_for_timeout(10)
+            seen = page.evaluate(SEEN, selector)
+        assert seen["is_outlined"], (page.url, seen)
+        assert seen["is_inside"], (page.url, seen)
+        if seen["is_wanted"]:
+            return
+    pytest.fail(f"{MOST_STEPS} times Tab do not lead to {selector} on {page.url}")
+
+
+def press(page: Page, selector: str, target: str) -> None:
+    """Go to a link or a button and press Enter, which leads to ``target``."""
+    focus(page, selector)
+    with page.expect_navigation(url=target):
+        page.keyboard.press("Enter")
+    assert page.title().endswith("· benchlock")
+
+
+def queue_by_keyboard(page: Page, *, has_script: bool) -> None:
+    """Go from the front page to a job: search, model, conflict, its fix, lock, run as a process."""
+    if has_script:
+        page.keyboard.press("/")
+    else:
+        focus(page, "input[type=search]")
+    page.keyboard.type("hostile")
+    with page.expect_navigation(url="**/artifacts?search=hostile"):
+        page.keyboard.press("Enter")
+    if has_script:
+        page.keyboard.press("j")
+        assert page.evaluate(SEEN, "main tbody a")["is_wanted"]
+        with page.expect_navigation(url="**/model/hostile@1.0.0"):
+            page.keyboard.press("Enter")
+    else:
+        press(page, "main tbody a", "**/model/hostile@1.0.0")
+    press(page, "main a.button", "**/new?model=*")
+    for name, text in TYPED.items():
+        focus(page, f"input[name={name}]")
+        page.keyboard.type(text)
+    if not has_script:
+        press(page, "main form.fields button", "**/new?*dataset=digits*")
+    page.locator("#preview ul a").first.wait_for()
+    assert "framework/onnxruntime 1.31.1: outside 9.0.0" in page.inner_text("#preview")
+    press(page, '#preview ul a[href*="framework"]', "**/new?*")
+    press(page, "#preview form button", "**/locks/sha256:*")
+    focus(page, "main select[name=isolation]")
+    page.keyboard.type("process")
+    press(page, 'main form[action="/jobs"] button', "**/jobs/*")
+    assert "queued" in page.inner_text("main")
+
+
+def compare_by_keyboard(page: Page, registry: Commands, other: str) -> None:
+    """Go from a run to its comparison with another one, whose verdict is that of the command."""
+    assert page.get_by_role("heading", name="Results").is_visible()
+    focus(page, "main input[list=others]")
+    page.keyboard.type(other)
+    with page.expect_navigation(url="**/compare?**"):
+        page.keyboard.press("Enter")
+    ids = parse_qs(urlsplit(page.url).query)["run"]
+    reasons = registry.done("compare", "--force", *ids)["reasons"]
+    assert page.get_by_role("note").first.get_by_role("listitem").all_inner_texts() == reasons != []
+    press(page, 'main p a[href*="anyway"]', "**/compare?**anyway=1")
+    assert page.get_by_role("heading", name="Not comparable: Findings").is_visible()
+
+
+def test_the_keyboard_leads_from_the_front_page_to_a_verdict(
+    browser: Browser, site: Served, registry: Commands, evaluated: dict[str, str]
+) -> None:
+    """On a wide and on a narrow screen, and without JavaScript; a worker runs the first of the three equal locks."""
+    for number, (has_script, width) in enumerate(((True, 1100), (True, 320), (False, 1100))):
+        context = browser.new_context(java_script_enabled=has_script, viewport={"width": width, "height": 900})
+        page = context.new_page()
+        page.goto(site.url)
+        queue_by_keyboard(page, has_script=has_script)
+        if number == 0:
+            registry.done("worker", "--machine", "m1", "--processes", "--once")
+            page.locator("main a.button").wait_for()
+            press(page, "main a.button", "**/runs/*")
+        else:
+            press(page, 'main form[action$="/cancel"] button', "**/jobs/*")
+            press(page, 'main a[href^="/locks/"]', "**/locks/sha256:*")
+            press(page, 'main td a[href^="/runs/"]', "**/runs/*")
+        compare_by_keyboard(page, registry, evaluated["first"])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        context.close()
 
 
 def test_tables_are_csv_with_the_numbers_of_the_twin(site: Served, evaluated: dict[str, str]) -> None:

@@ -86,7 +86,7 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "kind": kind,
         "version": str(reference.version),
         "target": str(reference),
-        "newest": "" if newest.yanked is not None else str(newest.reference.version),
+        "newest": "" if list_version_remarks(newest) else str(newest.reference.version),
         "newest_path": artifact_path(kind, name, str(newest.reference.version)),
         "description": find_description(document),
         "tags": document.get("tags", ()),

@@ -162,7 +162,7 @@ def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
         (*(row[place] for place in shown), run.start.lock)
         for run, row in zip(runs, list_run_rows(registry, runs), strict=True)
     )
-    return Table("runs", "Runs; the others are compared with the first", columns, rows)
+    return Table("runs", "Runs; each is compared with the first", columns, rows)
 
 
 def _tabulate_findings(comparison: "Comparison") -> Table:

@@ -64,7 +64,7 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
         InvalidInputError: The dataset has another form.
     """
     chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
-    runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1)
+    runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1, with_host=True)
     pairs, left_out = _pair(registry, runs[:NEWEST])
     pairs = [pair for pair in pairs if query.split in ("", pair[0].dataset.split)]
     boards = make_boards(pairs, registry.store) if pairs else ()

@@ -20,7 +20,7 @@ _FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A thing that something comes from: in words, with its digest, its page, and what it comes from itself."""
+    """An item of a provenance: its text, digest, page, and sources."""
 
     words: str
     digest: str = ""
@@ -37,7 +37,7 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
-    title = f"Where the results of {lock.model.name} come from"
+    title = f"Provenance of {lock.model.name} {lock.model.version} on {lock.dataset.name}"
     context = {"run": run, "summary": describe_subject(lock), "root": _describe_run(registry, run, lock)}
     return Page("provenance", title, context, {}, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
 
@@ -45,9 +45,10 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
 def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     blobs = () if run.end is None else sorted(run.end.blobs.items())
     evidence = Node(
-        "files from which the metrics were recomputed", parts=tuple(Node(role, blob.digest) for role, blob in blobs)
+        "evidence: the files from which the metrics are recomputed",
+        parts=tuple(Node(role, blob.digest) for role, blob in blobs),
     )
-    state = "nobody compared it with its files" if run.evidence is None else run.evidence.words
+    state = "not yet compared with its files" if run.evidence is None else run.evidence.words
     imported = "" if run.imported_at is None else ", imported from another registry"
     return Node(
         f"{run.id} on {run.start.platform_name}, {state}{imported}",
@@ -63,7 +64,7 @@ def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
         "the lock",
         lock.id,
         lock_path(lock.id),
-        (*artifacts, Node(f"the program that measured, {lock.harness.version}: {harness}", lock.harness.digest)),
+        (*artifacts, Node(f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
     )
 
 

@@ -158,7 +158,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
             *describe_load_generation(run, run.end).items(),
             *describe_resources(run.end.details).items(),
         )
-        context["evidence"] = "Nobody compared this record with its files." if run.evidence is None else (
+        context["evidence"] = "This record was not yet compared with its files." if run.evidence is None else (
             f"The record {run.evidence.sentence}."
         )  # fmt: skip
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))

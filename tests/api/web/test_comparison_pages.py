@@ -58,7 +58,7 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
 def test_a_lock_without_runs_says_how_to_make_one(registry: LocalRegistry, seeds: Seeds) -> None:
     lock = seeds.lock()
     text = words(make_lock(registry, lock.id))
-    assert "No run of this lock yet" in text
+    assert "No runs of this lock yet" in text
     assert "benchlock rerun" not in text
 
 
@@ -196,9 +196,9 @@ def test_one_run_says_to_pick_another(registry: LocalRegistry, seeds: Seeds) -> 
     run = seeds.run(seeds.lock())
     for ids in ([run.id], [run.id, run.id]):
         page = make_compare(registry, ids, anyway=False)
-        assert "Pick another run" in words(page)
+        assert "Choose another run" in words(page)
         assert f'name="run" value="{run.id}"' in html(page)
-    assert "Pick two runs" in words(make_compare(registry, [], anyway=False))
+    assert "Choose two runs" in words(make_compare(registry, [], anyway=False))
 
 
 def test_many_or_unknown_runs_are_refused(registry: LocalRegistry) -> None:

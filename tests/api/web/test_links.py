@@ -15,6 +15,7 @@ from benchlock.api.web.links import artifact_path, link_cell, with_query
         ("artifact", "model/acme/a@1.0.0", "/model/acme/a@1.0.0"),
         ("artifact", "model/a b", "/model/a%20b"),
         ("artifact", "other/a", None),
+        ("leaderboard", "acme/d@1.0.0/a/b", "/leaderboards?dataset=acme%2Fd%401.0.0&split=a%2Fb"),
         ("results", "run/01kam1v3mz4w0q3d5g7h9j2k4m", None),
         ("run", None, None),
     ],

@@ -116,7 +116,7 @@ def test_runs_are_compared_with_and_without_the_prefix_of_their_ids(pages: Clien
     both = pages.get("/compare", params={"run": [runs[0], runs[1].removeprefix("run/")]})
     assert both.status_code == 200
     assert "<strong>Comparable.</strong>" in both.text
-    assert "Pick another run" in pages.get("/compare", params={"run": runs[0]}).text
+    assert "Choose another run" in pages.get("/compare", params={"run": runs[0]}).text
     assert pages.get("/compare", params={"run": [*runs, ""], "csv": "findings"}).text.startswith("system,metric,ratio")
 
 

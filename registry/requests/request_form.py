@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
 from decimal import Decimal
 from typing import Any, Final, get_args
 
@@ -211,7 +212,7 @@ def read_document(document: Mapping[str, Any], framework: str) -> RequestFields:
     targets = {kind: document[kind] for kind in ("model", "dataset", "image") if kind in document}
     if "framework" in document:
         targets["framework"] = {"name": framework, **document["framework"]}
-    hardware, scenario = document["hardware"], document["scenario"]
+    hardware, scenario = document.get("hardware", {}), document.get("scenario", {})
     accelerator = hardware.get("accelerator", {})
     accelerator = {"name": accelerator} if isinstance(accelerator, str) else accelerator
     values = {
@@ -224,10 +225,11 @@ def read_document(document: Mapping[str, Any], framework: str) -> RequestFields:
         **{("scenario" if key == "name" else key): value for key, value in scenario.items()},
         **{f"price_{key}": document.get("price", {}).get(key) for key in _PRICE},
         "equivalence": [f"{metric}={_spell(margin)}" for metric, margin in document.get("equivalence", {}).items()],
-        **document["limits"],
+        **document.get("limits", {}),
         **{key: document.get(key) for key in ("name", "metrics", "seed", "trace", "prereleases", "as_of")},
     }
-    return RequestFields(**{key: _spell(value) for key, value in values.items()})
+    known = {field.name for field in fields_of(RequestFields)}  # a lock may have keys of a later version
+    return RequestFields(**{key: _spell(value) for key, value in values.items() if key in known})
 
 
 def _spell(value: str | float | Sequence[Any] | None) -> str:

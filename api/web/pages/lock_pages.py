@@ -15,6 +15,7 @@ from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
+from benchlock.registry.requests.request_form import read_document
 
 RUNS: Final = 20
 _ARTIFACTS: Final = (
@@ -66,6 +67,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "summary": describe_subject(lock),
         "facts": tuple(_list_facts(lock)),
         "reasons": tuple(_explain(registry, lock)),
+        "change": with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters()),
         "download": f"{lock_path(lock.id)}.toml",
         "others": tuple(others),
         "last": runs[0].id if runs else "",

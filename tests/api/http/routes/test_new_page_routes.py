@@ -2,7 +2,7 @@
 
 import re
 from html import unescape
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from msgspec import UNSET
@@ -278,3 +278,15 @@ def test_who_may_only_read_sees_no_buttons_and_may_not_lock(registry: LocalRegis
     page = make_new(registry, RequestFields(**GIVEN))
     assert b"Lock and queue" in render_page(page, Viewer(may=frozenset({"read", "run"})))
     assert b"Lock and queue" not in render_page(page, Viewer(may=frozenset({"read"})))
+
+
+def test_the_request_of_a_lock_is_changed_in_the_form_that_wrote_it(client: Client, registry: LocalRegistry) -> None:
+    answer = client.post("/locks", data=GIVEN | {"seed": "11", "device": "cpu"}, headers=OURS, follow_redirects=False)
+    page = client.get(answer.headers["location"], headers=HTML).text
+    link = re.search(r'<a href="(/new\?[^"]*)">Change its request</a>', page)
+    assert link is not None
+    (lock,) = registry.catalogue.locks()
+    text = client.get(unescape(link[1]), headers=HTML).text
+    again = client.post("/locks", data=dict(parse_qsl(unescape(link[1]).partition("?")[2])), headers=OURS)
+    assert str(again.url).endswith(lock.id)
+    assert "Lock and queue" in text

@@ -39,6 +39,7 @@ from benchlock.api.http.routes.new_page_routes import NEW_PAGES
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
+from benchlock.api.http.routes.twin_routes import TwinController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
 from benchlock.api.http.service_state import CommitCache, GracefulShutdown, Service
@@ -127,6 +128,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     ClientRunController,
     JobController,
     WorkerController,
+    TwinController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 

@@ -25,7 +25,7 @@ _LONGEST_ID: Final = 71
 _SEE_OTHER: Final = 303
 
 
-def _parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
+def parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
     """Return the runs in the address, with or without ``run/``.
 
     Raises:
@@ -70,7 +70,7 @@ class ComparisonPageController(Controller):
     @get("/compare", opt=READ_PAGE | COMPARE)
     async def show_comparison(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
         """Answer with the comparison of the runs in the address."""
-        runs, anyway = _parse_runs(request), request.query_params.get("anyway") == "1"
+        runs, anyway = parse_runs(request), request.query_params.get("anyway") == "1"
         page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway)
         return respond_with_page(page, request, service)
 

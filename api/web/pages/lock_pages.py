@@ -106,9 +106,16 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
         "differences": question_differences(first, second),
         "reverse": lock_diff_path(second.id, first.id),
     }
-    tables = {"changes": Table("changes", "Changes", _CHANGES, rows)}
-    trail = ((lock_path(first.id), f"Lock {first.id[:19]}…"),)
-    return Page("lock_diff", "Differences between two locks", context, tables, None, trail)
+    facts = {"before": first.id, "after": second.id, "reasons": context["differences"], "changes": changes}
+    return Page(
+        "lock_diff",
+        "Differences between two locks",
+        context,
+        {"changes": Table("changes", "Changes", _CHANGES, rows)},
+        with_query("/v1/locks/diff", before=first.id, after=second.id),
+        ((lock_path(first.id), f"Lock {first.id[:19]}…"),),
+        facts=facts,
+    )
 
 
 def _name_change(before: str | None, after: str | None) -> str:

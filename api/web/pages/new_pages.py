@@ -1,6 +1,6 @@
 """The page of a new evaluation: a form whose state is its address, and what the registry would lock for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -49,7 +49,8 @@ class Preview:
         answer: The chosen versions and the platforms.
         reasons: Why each version is chosen.
         warnings: What to know about the chosen versions.
-        text: The request file.
+        request: The request.
+        text: The request as a file.
         lockfile: The name of the lockfile that the command writes.
         job: The id of the job of this form, so that a form that is sent twice queues one.
     """
@@ -60,6 +61,7 @@ class Preview:
     answer: list[tuple[str, str]] = field(default_factory=list)
     reasons: Sequence[SelectionReason] = ()
     warnings: Sequence[str] = ()
+    request: Mapping[str, Any] = field(default_factory=dict)
     text: str = ""
     lockfile: str = ""
     job: str = ""
@@ -99,7 +101,21 @@ def make_new(registry: LocalRegistry, fields: RequestFields) -> Page:
         "New evaluation",
         context,
         {"resolution": Table("resolution", "Why these versions", _REASONS, rows)} if rows else {},
+        with_query("/v1/requests/preview", **fields.as_parameters()),
+        facts={"fields": context["given"], "choices": listed, **_list_facts(preview)},
     )
+
+
+def _list_facts(preview: Preview) -> dict[str, Any]:
+    problems = [{"what": one.what, "where": one.where, "next": one.next_step} for one in preview.problems]
+    return {
+        "missing": preview.missing,
+        "problems": problems,
+        "fixes": [{"text": text, "path": path} for text, path in preview.fixes],
+        "resolution": dict(preview.answer),
+        "warnings": preview.warnings,
+        "request": preview.request,
+    }
 
 
 def write_request(registry: LocalRegistry, fields: RequestFields) -> dict[str, Any]:
@@ -123,6 +139,7 @@ def _preview(registry: LocalRegistry, fields: RequestFields, model: Model | None
         preview.missing.append("split")
     if preview.missing:
         return preview
+    preview.request = document
     preview.text = "\n".join(line for key, value in document.items() for line in entry_lines(key, value))
     try:
         request = parse_request(document, "request")

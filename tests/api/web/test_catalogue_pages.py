@@ -12,16 +12,19 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.pages.lock_pages import make_lock
 from benchlock.api.web.pages.provenance_pages import make_provenance
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from tests.api.web.conftest import Seeds
+from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.frameworks import publish_framework
 
@@ -146,6 +149,32 @@ def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:
     entry = registry.catalogue.newest("framework", parse_name("acme"), None)
     assert isinstance(entry.published_at, datetime)
     assert f'<time datetime="{entry.published_at.isoformat()}">' in text(make_artifact(registry, "framework/acme", ""))
+
+
+def test_pages_show_the_numbers_of_their_csv_files(registry: LocalRegistry, seeds: Seeds) -> None:
+    """The pages of the run and of its trace are compared with the API where a run has samples and a trace."""
+    run = seeds.run(seeds.lock())
+    pages = [
+        make_home(registry),
+        make_catalogue(registry, CatalogueQuery(), VersionFilter()),
+        make_runs(registry, RunQuery(), ALL_RUNS),
+        make_run(registry, run.id),
+        make_lock(registry, run.start.lock),
+        *(
+            make_artifact(registry, target, "")
+            for target in ("model/digits", "dataset/digits", "image/onnxruntime-cpu")
+        ),
+    ]
+    numbers = 0
+    for page in pages:
+        html = render_page(page, Viewer()).decode()
+        for name, table in (dict(page.tables) | dict(page.context.get("shown", {}))).items():
+            for cells, row in zip(read_cells(html, name), table.rows, strict=True):
+                for column, shown, value in zip(table.columns, cells, row, strict=True):
+                    whole = format_cell(column, value)
+                    assert shown == whole[: len(shown) if column.name in ("run", "lock") else None], (page.title, name)
+                    numbers += isinstance(value, int | float)
+    assert numbers > 20
 
 
 def test_classes_that_were_taken_for_others_come_first_by_their_number() -> None:

@@ -52,11 +52,20 @@ def test_a_card_has_the_direction_of_its_own_text(registry: LocalRegistry, monke
 
 
 def test_empty_pages_say_the_next_step(registry: LocalRegistry) -> None:
-    assert "benchlock publish MANIFEST" in text(make_home(registry))
+    home = text(make_home(registry))
+    assert home.index("registry of models") < home.index("This registry is empty") < home.index("benchlock eval MODEL")
+    assert "benchlock publish MANIFEST" in home
     assert "Nothing is published yet" in text(make_catalogue(registry, CatalogueQuery(), VersionFilter()))
     assert "No evaluation ran yet" in text(make_runs(registry, RunQuery(), ALL_RUNS))
     query, listing = CatalogueQuery(search="x"), VersionFilter(content=ContentFilter(search="x"))
     assert "Nothing matches." in text(make_catalogue(registry, query, listing))
+
+
+def test_the_front_page_leads_to_everything(registry: LocalRegistry) -> None:
+    frameworks(registry, "acme", "1.0.0")
+    main = text(make_home(registry)).partition("<main")[2]
+    assert all(f'href="{path}"' in main for path in ("/artifacts", "/new", "/runs", "/leaderboards"))
+    assert "This registry is empty" not in main
 
 
 def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalRegistry) -> None:
@@ -86,11 +95,15 @@ def test_names_and_versions_come_in_pages_that_join(registry: LocalRegistry) -> 
     found = [row[0] for page in (first, second) for row in page.tables["artifacts"].rows]
     assert found == [f"framework/{name}@1.0.0" for name in names]
     assert second.context["next"] is None
+    assert 'rel="first"' not in text(first, path="/artifacts?kind=framework")
+    path = f"/artifacts?kind=framework&cursor={cursor}"
+    assert '<a rel="first" href="/artifacts?kind=framework">' in text(second, path=path)
     many = [f"1.{minor}.0" for minor in range(60)]
     frameworks(registry, "many", *many)
     top = make_artifact(registry, "framework/many", "")
     assert top.context["next"].endswith("?below=1.10.0")
     rest = make_artifact(registry, "framework/many", "1.10.0")
+    assert '<a rel="first" href="/framework/many">' in text(rest, path="/framework/many?below=1.10.0")
     shown = [row[0] for page in (top, rest) for row in page.tables["versions"].rows]
     assert shown == [f"framework/many@{version}" for version in reversed(many)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, cast, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -103,7 +103,7 @@ class RequestChoices:
             "framework": self._list_names("framework", self._explain_framework),
             "dataset": self._list_names("dataset", self._explain_dataset),
             "image": self._list_names("image", self._try("image")),
-            "split": self._mark("split", splits, self._try("split")),
+            "split": self._mark("split", splits, partial(self._explain_split, splits or ("",))),
             **{key: self._mark(key, values, self._try(key)) for key, values in self._list_platforms().items()},
             "scenario": self._mark("scenario", SCENARIOS, self._try("scenario")),
             "trace": self._mark("trace", TRACES, self._try("trace")),
@@ -176,6 +176,12 @@ class RequestChoices:
     def _try(self, field: str) -> Callable[[str], str]:
         """Return the judge of an optional field: what is wrong with a value that is not wrong without it."""
         return lambda value: self._explain((field, ""), (field, value))
+
+    def _explain_split(self, splits: Iterable[str], split: str) -> str:
+        """Return what is wrong with a split and not with all of them; a request without a split cannot be judged."""
+        common = set.intersection(*(set(self._problems(replace(self._fields, split=name))) for name in splits))
+        problems = self._problems(replace(self._fields, split=split))
+        return next((text for key, text in problems.items() if key not in common), "")
 
     def _explain(self, without: tuple[str, str], with_: tuple[str, str]) -> str:
         known, problems = (self._problems(replace(self._fields, **dict([change]))) for change in (without, with_))

@@ -177,6 +177,7 @@ def test_choices_that_do_not_fit_are_disabled_with_the_words_of_their_checks(cli
     assert "top1 needs labels; the split bare has none" in impossible(page, "split")["bare"]
     assert "does not give the metric top1" not in str(impossible(page, "scenario"))
     assert "model/digits is for image-classification" in impossible(page, "task")["object-detection"]
+    assert impossible(ask(client, framework="onnxruntime@9.0.0"), "split") == {}  # no split solves the conflict
     nowhere = impossible(ask(client, arch="amd64"), "device")
     assert list(nowhere) == ["cuda12"]
     assert "no available image provides framework/onnxruntime" in nowhere["cuda12"]

@@ -36,6 +36,7 @@ from benchlock.registry.scaffold.request_scaffold import suggest_metrics
 
 OFFERED: Final = 20
 TRACES: Final = ("none", "model", "framework", "system", "full")
+_UNNAMED: Final = "unnamed"
 _PLATFORM: Final = ("os", "arch", "device")
 
 
@@ -188,9 +189,17 @@ class RequestChoices:
         return next((text for key, text in problems.items() if key not in known), "")
 
     def _find_problems(self, fields: RequestFields) -> Mapping[object, str]:
-        """Return what is wrong with a form; all conflicts have one key, as any choice changes their words."""
+        """Return what is wrong with a form; all conflicts have one key, as any choice changes their words.
+
+        What the form does not name yet has a name in its place, so that the rest of the request is judged.
+        """
+        form = replace(fields, model=fields.model or _UNNAMED, dataset=fields.dataset or _UNNAMED)
+        document = write_form(form, self.model, self.dataset)
+        document["dataset"]["split"] = document["dataset"]["split"] or _UNNAMED
         try:
-            request = parse_request(write_form(fields, self.model, self.dataset), "request")
+            request = parse_request(document, "request")
+            if self.model is None or self.dataset is None:
+                return {}
             resolution = self._resolve(question_of(request))
             check_framework(fields, str(resolution.model), resolution.framework.name)
             check_choices(request, resolution, self._registry.store, self)

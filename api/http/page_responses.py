@@ -8,10 +8,12 @@ import msgspec
 from litestar import MediaType, Request, Response
 from litestar.datastructures import Cookie
 
+from benchlock.api.http.openapi import describe_body, describe_responses
 from benchlock.api.http.page_sessions import find_token, make_cookie, make_form_token
 from benchlock.api.http.request_authorization import OpenAuthority
-from benchlock.api.http.responses import ON_ERRORS, BytesResponse
+from benchlock.api.http.responses import JSON, ON_ERRORS, BytesResponse
 from benchlock.api.http.service_state import Service
+from benchlock.api.schemas.page_schemas import PageDocument
 from benchlock.api.schemas.problem_details import NOTHING_SERVED, Problem
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.rendering import PAGE_HEADERS, render_page
@@ -23,6 +25,28 @@ HTML: Final = "text/html; charset=utf-8"
 _LEVEL: Final = 6
 _UNAUTHORIZED: Final = 401
 _TITLES: Final = {401: "Sign in", 403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not now"}
+
+_TWIN: Any = {
+    "title": "Leaderboards",
+    "facts": {"limit": ""},
+    "tables": {
+        "leaderboards": {
+            "id": "leaderboards",
+            "title": "Datasets with done runs",
+            "columns": [{"name": "runs", "unit": None, "meaning": "Done runs."}],
+            "rows": [[3]],
+            "facts": {},
+            "notes": [],
+        }
+    },
+}
+TWIN_RESPONSES = describe_responses(
+    "unknown-name",
+    "integrity",
+    "invalid-input",
+    success={200: describe_body(PageDocument, "The page.", _TWIN)},
+)
+"""The responses of a page as JSON."""
 
 AnyRequest = Request[Any, Any, Any]
 Handler = Callable[[AnyRequest, Any], Response[bytes]]
@@ -62,6 +86,12 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
         content = gzip.compress(content, _LEVEL, mtime=0)
         headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
     return BytesResponse(content, HTML, headers, status)
+
+
+def respond_with_twin(page: Page) -> BytesResponse:
+    """Answer with a page as JSON."""
+    document = PageDocument(title=page.title, facts=dict(page.facts), tables=dict(page.tables))
+    return BytesResponse(msgspec.json.encode(document), JSON, {})
 
 
 def make_problem_page(problem: Problem) -> Page:

@@ -41,6 +41,7 @@ class Page:
         trail: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
         has_secret: Whether it shows a secret, so that no cache may store it.
+        facts: What a twin that is a ``PageDocument`` says beside the tables, as JSON values.
     """
 
     template: str
@@ -51,3 +52,4 @@ class Page:
     trail: tuple[tuple[str, str], ...] = ()
     refresh: int | None = None
     has_secret: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)

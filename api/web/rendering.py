@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from benchlock.api.local.local_registry import now
-from benchlock.api.web.links import link_cell
+from benchlock.api.web.links import link_cell, with_query
 from benchlock.api.web.page import Page, Viewer
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.user_output import escape_line
@@ -170,11 +170,19 @@ def _environment() -> Environment:
 def render_page(page: Page, viewer: Viewer) -> bytes:
     """Return the HTML of a page for its viewer."""
     template = _environment().get_template(f"{page.template}.html.jinja")
-    query = parse_qsl(urlsplit(viewer.path).query)
+    address = urlsplit(viewer.path)
+    query = parse_qsl(address.query)
+
+    def first_page(cursor: str) -> str:
+        """Return the path of the first page of a list; empty on it. Lists go forward only."""
+        others = {name: value for name, value in query if name != cursor}
+        return with_query(address.path, **others) if cursor in dict(query) else ""
+
     context: dict[str, Any] = {
         "page": page,
         "viewer": viewer,
         "section": urlsplit(viewer.path).path.split("/")[1],
+        "first_page": first_page,
         "csv_query": lambda name: urlencode([*query, ("csv", name)]),
         **page.context,
     }

@@ -22,7 +22,12 @@ from benchlock.registry.lock.lock_assembly import (
     list_admitted_platforms,
     question_of,
 )
-from benchlock.registry.lock.lock_feasibility import ChosenManifests, check_answerable
+from benchlock.registry.lock.lock_feasibility import (
+    ChosenManifests,
+    check_answerable,
+    check_index,
+    find_required_index,
+)
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact, LockedHarness
 from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
 from benchlock.registry.lock.split_checks import check_index_labelled, check_labelled
@@ -274,6 +279,26 @@ def check_resolution(request: Request, resolution: Resolution, store: BlobStore,
     check_answerable(request, chosen)
     manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
     check_lockable(request, chosen, read_file_facts(file_questions(request, chosen), manifests, store))
+
+
+def check_choices(request: Request, resolution: Resolution, store: BlobStore, catalogue: Manifests) -> None:
+    """Check what the manifests and the index of the split decide; of all files only the index is read.
+
+    Args:
+        request: The request.
+        resolution: Its resolution.
+        store: The store of the index.
+        catalogue: The catalogue.
+
+    Raises:
+        InvalidInputError: The versions cannot answer the request.
+        IntegrityError: The index is damaged.
+    """
+    chosen = _read_manifests(resolution, catalogue)
+    check_answerable(request, chosen)
+    index = find_required_index(request, chosen)
+    if index is not None:
+        check_index(request, chosen, read_file_facts(FileQuestions(index=index), {"dataset": chosen.dataset}, store))
 
 
 def _configuration(platform: Platform, look_up: ConfigurationLookup | None) -> bytes:

@@ -1,7 +1,9 @@
-"""Requests as flat texts, as forms and addresses have them: written as documents, and changed by fixes."""
+"""Requests as flat texts, as forms and addresses have them: written as documents, read back, and changed by fixes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from dataclasses import fields as fields_of
+from decimal import Decimal
 from typing import Any, Final, get_args
 
 from msgspec.structs import fields as struct_fields
@@ -28,6 +30,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """The settings of all scenarios, with the value of a request that states none."""
 _TEXTS: Final = frozenset(("min_duration", "target_latency"))
+_PLATFORM: Final = ("os", "arch", "device")
+_HOST: Final = ("cpus", "memory")
+_ACCELERATOR: Final = ("count", "memory", "driver")
+_PRICE: Final = ("amount", "currency", "date", "source")
+_NUMBERS: Final = frozenset(("cpus", "count", "amount"))
+_PER: Final = "hour"
 _FEWEST_DIGITS: Final = 18
 
 
@@ -38,7 +46,11 @@ class RequestFields:
     Attributes:
         task: Narrows the models that are offered; no part of the request.
         model: ``NAME`` or ``NAME@CONSTRAINT``; so are ``framework``, ``dataset`` and ``image``.
+        os: Allowed values, with commas between them; so are ``arch`` and ``device``.
+        accelerator: Words of its name; ``accelerator_*``, ``host_*`` and ``price_*`` are the keys below ``hardware``
+            and ``price``.
         metrics: Names, with commas between them.
+        equivalence: ``METRIC=MARGIN``, with commas between them.
         prereleases: Kinds, with commas between them.
     """
 
@@ -51,7 +63,12 @@ class RequestFields:
     os: str = ""
     arch: str = ""
     device: str = ""
+    host_cpus: str = ""
+    host_memory: str = ""
     accelerator: str = ""
+    accelerator_count: str = ""
+    accelerator_memory: str = ""
+    accelerator_driver: str = ""
     scenario: str = ""
     min_queries: str = ""
     min_duration: str = ""
@@ -70,6 +87,11 @@ class RequestFields:
     cpus: str = ""
     processes: str = ""
     trace: str = ""
+    price_amount: str = ""
+    price_currency: str = ""
+    price_date: str = ""
+    price_source: str = ""
+    equivalence: str = ""
     prereleases: str = ""
     as_of: str = ""
     name: str = ""
@@ -122,20 +144,41 @@ def write_document(fields: RequestFields, split: str, metrics: Iterable[str]) ->
         document["image"] = dict(zip(("name", "version"), split_target(fields.image), strict=True))
     if fields.prereleases:
         document["prereleases"] = split_list(fields.prereleases)
-    hardware = {key: getattr(fields, key) for key in ("os", "arch", "device", "accelerator") if getattr(fields, key)}
     limits = {key: getattr(fields, key) or default for key, default in LIMITS.items()}
     document |= {
-        "hardware": hardware,
+        "hardware": _write_hardware(fields),
         "limits": {key: text if key in ("time", "memory") else _parse_number(text) for key, text in limits.items()},
         "scenario": {"name": fields.scenario_name, **_write_settings(fields)},
         "metrics": split_list(fields.metrics) or list(metrics),
     }
     if fields.trace:
         document["trace"] = fields.trace
+    if price := _write_part(fields, "price", _PRICE):
+        document["price"] = price | {"per": _PER}
+    if fields.equivalence:
+        margins = (part.partition("=") for part in split_list(fields.equivalence))
+        document["equivalence"] = {metric.strip(): _parse_number(margin.strip()) for metric, _, margin in margins}
     document["seed"] = _parse_number(fields.seed or SEED)
     if fields.as_of:
         document["as_of"] = fields.as_of
     return document
+
+
+def _write_hardware(fields: RequestFields) -> dict[str, Any]:
+    """Return the platforms and the requirements on hosts that the form states."""
+    allowed = {key: split_list(getattr(fields, key)) for key in _PLATFORM}
+    hardware: dict[str, Any] = {key: one if len(one) > 1 else one[0] for key, one in allowed.items() if one}
+    hardware |= _write_part(fields, "host", _HOST)
+    accelerator = _write_part(fields, "accelerator", _ACCELERATOR)
+    if accelerator:
+        accelerator |= {"name": fields.accelerator} if fields.accelerator else {}
+    return hardware | ({"accelerator": accelerator or fields.accelerator} if accelerator or fields.accelerator else {})
+
+
+def _write_part(fields: RequestFields, prefix: str, keys: Iterable[str]) -> dict[str, Any]:
+    """Return the values of the fields ``PREFIX_KEY`` that are not empty."""
+    texts = {key: getattr(fields, f"{prefix}_{key}") for key in keys}
+    return {key: _parse_number(text) if key in _NUMBERS else text for key, text in texts.items() if text}
 
 
 def _write_settings(fields: RequestFields) -> dict[str, Any]:
@@ -157,6 +200,43 @@ def _parse_number(text: str) -> int | float | str:
     whole, point, part = text.partition(".")
     is_number = text.isascii() and point and whole.isdecimal() and part.isdecimal() and len(text) <= _FEWEST_DIGITS
     return float(text) if is_number else text
+
+
+def read_document(document: Mapping[str, Any], framework: str) -> RequestFields:
+    """Return the form of a valid request; the form writes an equal request.
+
+    Args:
+        document: The request.
+        framework: The name of the framework, which a request does not state.
+    """
+    targets = {kind: document[kind] for kind in ("model", "dataset", "image") if kind in document}
+    if "framework" in document:
+        targets["framework"] = {"name": framework, **document["framework"]}
+    hardware, scenario = document.get("hardware", {}), document.get("scenario", {})
+    accelerator = hardware.get("accelerator", {})
+    accelerator = {"name": accelerator} if isinstance(accelerator, str) else accelerator
+    values = {
+        **{kind: f"{target['name']}@{target['version']}" for kind, target in targets.items()},
+        "split": document["dataset"]["split"],
+        **{key: hardware.get(key) for key in _PLATFORM},
+        **{f"host_{key}": hardware.get(key) for key in _HOST},
+        "accelerator": accelerator.get("name"),
+        **{f"accelerator_{key}": accelerator.get(key) for key in _ACCELERATOR},
+        **{("scenario" if key == "name" else key): value for key, value in scenario.items()},
+        **{f"price_{key}": document.get("price", {}).get(key) for key in _PRICE},
+        "equivalence": [f"{metric}={_spell(margin)}" for metric, margin in document.get("equivalence", {}).items()],
+        **document.get("limits", {}),
+        **{key: document.get(key) for key in ("name", "metrics", "seed", "trace", "prereleases", "as_of")},
+    }
+    known = {field.name for field in fields_of(RequestFields)}  # a lock may have keys of a later version
+    return RequestFields(**{key: _spell(value) for key, value in values.items() if key in known})
+
+
+def _spell(value: str | float | Sequence[Any] | None) -> str:
+    """Return a value of a request as a form has it."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{Decimal(str(value)):f}" if isinstance(value, int | float) else ", ".join(map(_spell, value))
 
 
 def change_fields(fields: RequestFields, changes: Mapping[str, Any], gives: Mapping[str, str]) -> RequestFields:

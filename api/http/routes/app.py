@@ -30,12 +30,15 @@ from benchlock.api.http.routes.access_routes import AccessController
 from benchlock.api.http.routes.artifact_routes import ArtifactController, PublicationController
 from benchlock.api.http.routes.blob_routes import BlobController
 from benchlock.api.http.routes.client_run_routes import ClientRunController, RunRecorder, reap_abandoned_runs
-from benchlock.api.http.routes.comparison_page_routes import COMPARISON_PAGE_CONTROLLERS
+from benchlock.api.http.routes.comparison_page_routes import (
+    COMPARISON_PAGE_CONTROLLERS,
+    ComparisonTwinController,
+)
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
 from benchlock.api.http.routes.job_routes import JobController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
-from benchlock.api.http.routes.new_page_routes import NEW_PAGES
+from benchlock.api.http.routes.new_page_routes import NEW_PAGES, PreviewController
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
@@ -127,6 +130,8 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     ClientRunController,
     JobController,
     WorkerController,
+    ComparisonTwinController,
+    PreviewController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 

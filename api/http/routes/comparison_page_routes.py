@@ -1,19 +1,27 @@
-"""Routes of the pages of locks, comparisons and leaderboards."""
+"""Routes of the pages of locks, comparisons and leaderboards, and of those as JSON that no other route has."""
 
 from typing import Annotated, Final
 
 from litestar import Controller, get
 from litestar.params import Parameter
 
-from benchlock.api.http.page_responses import HTML, AnyRequest, respond_with_page
+from benchlock.api.http.openapi import encode_example
+from benchlock.api.http.page_responses import (
+    HTML,
+    TWIN_RESPONSES,
+    AnyRequest,
+    respond_with_page,
+    respond_with_twin,
+)
+from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import ASK, COMPARE
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.lock_routes import TOML
-from benchlock.api.http.routes.page_routes import READ_PAGE, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.web.links import lock_diff_path
-from benchlock.api.web.pages.compare_pages import make_compare
+from benchlock.api.web.pages.compare_pages import RUNS, make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.evaluator.records.run_types import RunId, parse_run_id
@@ -24,8 +32,40 @@ _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
 _SEE_OTHER: Final = 303
 
+LockIn = Annotated[
+    str,
+    Parameter(
+        description="The id of a lock, or at least its first 4 hex digits.",
+        max_length=_LONGEST_ID,
+        examples=[encode_example("sha256:1c2ab5b6")],
+    ),
+]
+RunsIn = Annotated[
+    list[Annotated[str, Parameter(max_length=30)]] | None,
+    Parameter(
+        description="The ids of the runs, with or without `run/`; the first is the reference.",
+        required=False,
+        max_items=RUNS,
+        examples=[encode_example(["run/01kam1v3mz4w0q3d5g7h9j2k4m"])],
+    ),
+]
+Anyway = Annotated[
+    str, Parameter(description="`1` gives the results of runs that are not comparable as well.", max_length=1)
+]
+DatasetIn = Annotated[
+    str,
+    Parameter(
+        description="NAME@VERSION; without it, the list of leaderboards.",
+        max_length=LONGEST_PARAMETER,
+        examples=[encode_example("cifar10@1.0.0")],
+    ),
+]
+SplitIn = Annotated[
+    str, Parameter(description="A split of the dataset; without it, all.", max_length=LONGEST_PARAMETER)
+]
 
-def _parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
+
+def parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
     """Return the runs in the address, with or without ``run/``.
 
     Raises:
@@ -70,7 +110,7 @@ class ComparisonPageController(Controller):
     @get("/compare", opt=READ_PAGE | COMPARE)
     async def show_comparison(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
         """Answer with the comparison of the runs in the address."""
-        runs, anyway = _parse_runs(request), request.query_params.get("anyway") == "1"
+        runs, anyway = parse_runs(request), request.query_params.get("anyway") == "1"
         page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway)
         return respond_with_page(page, request, service)
 
@@ -83,6 +123,37 @@ class ComparisonPageController(Controller):
         else:
             page = await service.compare.do(make_leaderboards, service.registry)
         return respond_with_page(page, request, service)
+
+
+class ComparisonTwinController(Controller):
+    """The pages of comparisons as JSON."""
+
+    tags = ("pages",)
+
+    @get("/locks/diff", opt=READ | ASK, summary="Read the differences between two locks", responses=TWIN_RESPONSES)
+    async def read_lock_diff(self, service: Injected[Service], before: LockIn, after: LockIn) -> BytesResponse:
+        """List the changes by artifact, and why runs of the locks are not comparable."""
+        return respond_with_twin(await service.ask.do(make_lock_diff, service.registry, before, after))
+
+    @get("/comparisons", opt=READ | COMPARE, summary="Read a comparison of runs", responses=TWIN_RESPONSES)
+    async def read_comparison(
+        self, service: Injected[Service], request: AnyRequest, run: RunsIn = None, anyway: Anyway = ""
+    ) -> BytesResponse:
+        """Compare runs with the first; without `anyway`, runs that are not comparable have reasons and no results."""
+        del run  # as the page reads them
+        runs = parse_runs(request)
+        page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway == "1")
+        return respond_with_twin(page)
+
+    @get("/leaderboards", opt=READ | COMPARE, summary="Read leaderboards", responses=TWIN_RESPONSES)
+    async def read_leaderboard(
+        self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = ""
+    ) -> BytesResponse:
+        """List the datasets with done runs, or rank the comparable runs on a dataset."""
+        query = LeaderboardQuery(dataset.strip(), split.strip())
+        if query.dataset:
+            return respond_with_twin(await service.compare.do(make_leaderboard, service.registry, query))
+        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry))
 
 
 COMPARISON_PAGE_CONTROLLERS = (LockPageController, ComparisonPageController)

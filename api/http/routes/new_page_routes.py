@@ -1,13 +1,21 @@
 """Routes of the page of a new evaluation, and of the forms that lock and queue it."""
 
-from dataclasses import fields
-from typing import Final
+from dataclasses import fields, make_dataclass
+from typing import Annotated, Any, Final
 
 from litestar import Controller, Response, get, post
+from litestar.di import Provide
+from litestar.params import Parameter
 
-from benchlock.api.http.page_responses import AnyRequest, redirect, respond_with_page
+from benchlock.api.http.page_responses import (
+    TWIN_RESPONSES,
+    AnyRequest,
+    redirect,
+    respond_with_page,
+    respond_with_twin,
+)
 from benchlock.api.http.page_sessions import PAGE, check_form
-from benchlock.api.http.request_authorization import RUN
+from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_limits import ASK
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
@@ -25,6 +33,24 @@ from benchlock.registry.requests.request_form import RequestFields
 from benchlock.registry.resolution.conflicts import ConflictError
 
 _LONGEST_FORM: Final = 1 << 16
+_FORM = make_dataclass(
+    "FormParameters",
+    [
+        (
+            field.name,
+            Annotated[
+                str,
+                Parameter(
+                    description=f"The field {field.name} of the form of a new evaluation.",
+                    max_length=LONGEST_PARAMETER,
+                ),
+            ],
+            "",
+        )
+        for field in fields(RequestFields)
+    ],
+)
+"""The fields of the form as parameters of an address, for the OpenAPI document."""
 
 
 def _read_fields(data: dict[str, str]) -> RequestFields:
@@ -74,6 +100,26 @@ class NewPageController(Controller):
         check_form(request, data)
         job = data.get("job", "") if data.get("queue") == "1" else None
         return redirect(await queues.service.ask.do(_lock, queues, _read_fields(data), job))
+
+
+class PreviewController(Controller):
+    """The page of a new evaluation as JSON."""
+
+    tags = ("pages",)
+
+    @get(
+        "/requests/preview",
+        opt=READ | ASK,
+        dependencies={"form": Provide(_FORM, sync_to_thread=False)},
+        summary="Preview a request",
+        responses=TWIN_RESPONSES,
+    )
+    async def preview_request(
+        self, service: Injected[Service], request: AnyRequest, form: Injected[Any]
+    ) -> BytesResponse:
+        """Resolve the request of a form and judge its choices; nothing is stored, and problems are in `facts`."""
+        del form  # as the page reads them
+        return respond_with_twin(await service.ask.do(make_new, service.registry, read_query(request, RequestFields)))
 
 
 NEW_PAGES: Final = (NewPageController,)

@@ -50,10 +50,14 @@ _LONGEST_FORM: Final = 1 << 16
 def read_query(request: AnyRequest, type_: type[Query]) -> Query:
     """Return the state of a page from the parameters of its address; parameters that it does not have are ignored.
 
+    The values of a parameter that is repeated, as check boxes repeat it, get commas between them.
+
     Raises:
         InvalidInputError: A parameter is too long.
     """
-    given = {field.name: request.query_params.get(field.name, "").strip() for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
+    names = [field.name for field in fields(type_)]  # type: ignore[arg-type] # a dataclass
+    texts = ((name, map(str.strip, request.query_params.getall(name, []))) for name in names)
+    given = {name: ", ".join(filter(None, values)) for name, values in texts}
     for name, text in given.items():
         if len(text) > LONGEST_PARAMETER:
             raise InvalidInputError(f"the parameter {name} has more than {LONGEST_PARAMETER} characters", where=name)

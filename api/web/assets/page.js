@@ -168,17 +168,20 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
   let number = 0;
   let timer = 0;
   form.addEventListener("input", () => {
+    const mine = ++number;
     clearTimeout(timer);
     timer = window.setTimeout(async () => {
-      const mine = ++number;
       const fields = new URLSearchParams(/** @type {any} */ (new FormData(/** @type {HTMLFormElement} */ (form))));
       fields.delete("form_token");
       const page = await load(`${location.pathname}?${fields}`);
-      const preview = page?.querySelector("#preview");
-      if (mine === number && preview) {
-        document.querySelector("#preview")?.replaceWith(preview);
-        history.replaceState(null, "", `?${fields}`);
+      if (mine !== number || !page?.querySelector("#preview")) return;
+      for (const next of page.querySelectorAll("#preview, [data-choices]")) {
+        const part = document.getElementById(next.id);
+        if (part?.contains(document.activeElement)) continue;
+        if (part instanceof HTMLDetailsElement) /** @type {HTMLDetailsElement} */ (next).open = part.open;
+        part?.replaceWith(next);
       }
+      history.replaceState(null, "", `?${fields}`);
     }, 150);
   });
 }

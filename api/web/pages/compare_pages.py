@@ -88,13 +88,17 @@ def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool
         "locks": tuple(locks),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
+        "comparison": None,
         "sections": (),
         "section_tables": (),
     }
     tables = {"runs": _tabulate_runs(registry, recorded)}
     if len(runs) >= _PAIR:
         _add_comparison(registry, pairs, context, tables, anyway=anyway)
-    return Page("compare", "Compare runs", context, tables, None, (("/runs", "Runs"),))
+    facts = {"runs": runs, **{name: context[name] for name in ("reasons", "remarks", "answers", "comparison")}}
+    facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
+    twin = compare_path(runs, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
+    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), facts=facts)
 
 
 def _add_comparison(
@@ -112,7 +116,7 @@ def _add_comparison(
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
     if comparison.reasons and not anyway:
         return
-    context["shows_figures"] = True
+    context["shows_figures"], context["comparison"] = True, comparison.report()
     context["answers"] = tuple(_list_answers(comparison))
     arms = [arm for arm in comparison.arms if not arm.control]
     tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(arms)}

@@ -19,6 +19,7 @@ from benchlock.registry.lock.lockfile import Lock
 
 NEWEST: Final = 200
 """The largest number of done runs of a page, the newest ones."""
+_TWIN: Final = "/v1/leaderboards"
 _COLUMNS: Final = (
     Column("leaderboard", None, "The dataset, its version and the split."),
     Column("models", None, "Number of models and their versions."),
@@ -50,7 +51,8 @@ def make_leaderboards(registry: LocalRegistry) -> Page:
         for name in sorted(newest)
     ]
     tables = {"leaderboards": Table("leaderboards", "Datasets with done runs", _COLUMNS, tuple(rows))}
-    return Page("leaderboards", "Leaderboards", {"limit": _describe_limit(runs)}, tables)
+    limit = {"limit": _describe_limit(runs)}
+    return Page("leaderboards", "Leaderboards", limit, tables, _TWIN, facts=limit)
 
 
 def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
@@ -86,7 +88,13 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
         if table is not None
     }
     title = f"Leaderboard of {query.dataset}{f', {query.split}' if query.split else ''}"
-    return Page("leaderboard", title, context, tables, None, (("/leaderboards", "Leaderboards"),))
+    facts = {name: context[name] for name in ("dataset", "limit", "left_out")} | {"split": query.split}
+    facts["boards"] = [
+        {"table": board.table.id, "conditions": board.conditions, "reasons": board.reasons} for board in boards
+    ]
+    twin = with_query(_TWIN, dataset=query.dataset, split=query.split)
+    trail = (("/leaderboards", "Leaderboards"),)
+    return Page("leaderboard", title, context, tables, twin, trail, facts=facts)
 
 
 def _pin(dataset: str) -> str:

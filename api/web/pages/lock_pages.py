@@ -15,6 +15,7 @@ from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
+from benchlock.registry.requests.request_form import read_document
 
 RUNS: Final = 20
 _ARTIFACTS: Final = (
@@ -66,6 +67,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "summary": describe_subject(lock),
         "facts": tuple(_list_facts(lock)),
         "reasons": tuple(_explain(registry, lock)),
+        "change": with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters()),
         "download": f"{lock_path(lock.id)}.toml",
         "others": tuple(others),
         "last": runs[0].id if runs else "",
@@ -104,9 +106,16 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
         "differences": question_differences(first, second),
         "reverse": lock_diff_path(second.id, first.id),
     }
-    tables = {"changes": Table("changes", "Changes", _CHANGES, rows)}
-    trail = ((lock_path(first.id), f"Lock {first.id[:19]}…"),)
-    return Page("lock_diff", "Differences between two locks", context, tables, None, trail)
+    facts = {"before": first.id, "after": second.id, "reasons": context["differences"], "changes": changes}
+    return Page(
+        "lock_diff",
+        "Differences between two locks",
+        context,
+        {"changes": Table("changes", "Changes", _CHANGES, rows)},
+        with_query("/v1/locks/diff", before=first.id, after=second.id),
+        ((lock_path(first.id), f"Lock {first.id[:19]}…"),),
+        facts=facts,
+    )
 
 
 def _name_change(before: str | None, after: str | None) -> str:

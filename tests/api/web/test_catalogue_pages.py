@@ -12,16 +12,19 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
+from benchlock.api.web.pages.lock_pages import make_lock
 from benchlock.api.web.pages.provenance_pages import make_provenance
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from tests.api.web.conftest import Seeds
+from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.frameworks import publish_framework
 
@@ -49,11 +52,20 @@ def test_a_card_has_the_direction_of_its_own_text(registry: LocalRegistry, monke
 
 
 def test_empty_pages_say_the_next_step(registry: LocalRegistry) -> None:
-    assert "benchlock publish MANIFEST" in text(make_home(registry))
+    home = text(make_home(registry))
+    assert home.index("registry of models") < home.index("This registry is empty") < home.index("benchlock eval MODEL")
+    assert "benchlock publish MANIFEST" in home
     assert "Nothing is published yet" in text(make_catalogue(registry, CatalogueQuery(), VersionFilter()))
     assert "No evaluation ran yet" in text(make_runs(registry, RunQuery(), ALL_RUNS))
     query, listing = CatalogueQuery(search="x"), VersionFilter(content=ContentFilter(search="x"))
     assert "Nothing matches." in text(make_catalogue(registry, query, listing))
+
+
+def test_the_front_page_leads_to_everything(registry: LocalRegistry) -> None:
+    frameworks(registry, "acme", "1.0.0")
+    main = text(make_home(registry)).partition("<main")[2]
+    assert all(f'href="{path}"' in main for path in ("/artifacts", "/new", "/runs", "/leaderboards"))
+    assert "This registry is empty" not in main
 
 
 def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalRegistry) -> None:
@@ -83,11 +95,15 @@ def test_names_and_versions_come_in_pages_that_join(registry: LocalRegistry) -> 
     found = [row[0] for page in (first, second) for row in page.tables["artifacts"].rows]
     assert found == [f"framework/{name}@1.0.0" for name in names]
     assert second.context["next"] is None
+    assert 'rel="first"' not in text(first, path="/artifacts?kind=framework")
+    path = f"/artifacts?kind=framework&cursor={cursor}"
+    assert '<a rel="first" href="/artifacts?kind=framework">' in text(second, path=path)
     many = [f"1.{minor}.0" for minor in range(60)]
     frameworks(registry, "many", *many)
     top = make_artifact(registry, "framework/many", "")
     assert top.context["next"].endswith("?below=1.10.0")
     rest = make_artifact(registry, "framework/many", "1.10.0")
+    assert '<a rel="first" href="/framework/many">' in text(rest, path="/framework/many?below=1.10.0")
     shown = [row[0] for page in (top, rest) for row in page.tables["versions"].rows]
     assert shown == [f"framework/many@{version}" for version in reversed(many)]
 
@@ -146,6 +162,32 @@ def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:
     entry = registry.catalogue.newest("framework", parse_name("acme"), None)
     assert isinstance(entry.published_at, datetime)
     assert f'<time datetime="{entry.published_at.isoformat()}">' in text(make_artifact(registry, "framework/acme", ""))
+
+
+def test_pages_show_the_numbers_of_their_csv_files(registry: LocalRegistry, seeds: Seeds) -> None:
+    """The pages of the run and of its trace are compared with the API where a run has samples and a trace."""
+    run = seeds.run(seeds.lock())
+    pages = [
+        make_home(registry),
+        make_catalogue(registry, CatalogueQuery(), VersionFilter()),
+        make_runs(registry, RunQuery(), ALL_RUNS),
+        make_run(registry, run.id),
+        make_lock(registry, run.start.lock),
+        *(
+            make_artifact(registry, target, "")
+            for target in ("model/digits", "dataset/digits", "image/onnxruntime-cpu")
+        ),
+    ]
+    numbers = 0
+    for page in pages:
+        html = render_page(page, Viewer()).decode()
+        for name, table in (dict(page.tables) | dict(page.context.get("shown", {}))).items():
+            for cells, row in zip(read_cells(html, name), table.rows, strict=True):
+                for column, shown, value in zip(table.columns, cells, row, strict=True):
+                    whole = format_cell(column, value)
+                    assert shown == whole[: len(shown) if column.name in ("run", "lock") else None], (page.title, name)
+                    numbers += isinstance(value, int | float)
+    assert numbers > 20
 
 
 def test_classes_that_were_taken_for_others_come_first_by_their_number() -> None:

@@ -24,6 +24,7 @@ from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.lock.lockfile import dump
 from benchlock.registry.manifests import plain
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
+from benchlock.registry.requests.request_form import read_document
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.evaluator.queues import BOOT, facts
 from tests.support.evaluator.recorded import recorded
@@ -75,6 +76,7 @@ class Questions:
             **self._of_artifacts(),
             **self._of_locks(),
             **self._of_runs(),
+            **self._of_pages(),
             **self._of_blobs(),
             **self._of_jobs(),
             **self._of_workers(),
@@ -194,6 +196,17 @@ class Questions:
             "POST /v1/hidings": lambda: Question(body={"target": self._again, "reason": "", "undo": True}),
             "POST /v1/comparisons": lambda: Question(body={"runs": [self._done, self._again]}),
             "POST /v1/verdicts": lambda: Question(body={"run": self._again, "against": self._done}),
+        }
+
+    def _of_pages(self) -> dict[str, Callable[[], Question]]:
+        dataset = self._lock.dataset
+        board = {"dataset": f"{dataset.name}@{dataset.version}", "split": dataset.split}
+        form = read_document(ASKED, "onnxruntime").as_parameters()
+        return {
+            "GET /v1/locks/diff": lambda: Question(query={"before": self._lock.id, "after": self._lock.id[:20]}),
+            "GET /v1/comparisons": lambda: Question(query={"run": self._done, "anyway": "1"}),
+            "GET /v1/leaderboards": lambda: Question(query=board),
+            "GET /v1/requests/preview": lambda: Question(query=form),
         }
 
     def _of_blobs(self) -> dict[str, Callable[[], Question]]:

@@ -1,18 +1,24 @@
 """Pages of locks, comparisons and leaderboards over HTTP: addresses, downloads, errors and who may read."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from litestar.testing import TestClient
 
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.links import compare_path, leaderboard_path
+from benchlock.evaluator.analysis.table_formats import format_cell, format_csv
+from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.registry.auth.permissions import UnauthorizedError
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.api.http.conftest import Client
+from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
@@ -148,3 +154,43 @@ def test_nothing_is_shown_before_signing_in(opened: LocalRegistry, lock: Lock) -
             assert answer.status_code == 401, path
             assert lock.model.digest not in answer.text, path
             assert 'action="/sign-in"' in answer.text, path
+
+
+def test_every_number_of_a_page_is_that_of_its_twin_and_of_its_csv(
+    pages: Client, opened: LocalRegistry, runs: list[str], lock: Lock
+) -> None:
+    other = variant({"lock": CURRENT, "files": IDX, "request": {"seed": 99}}).lock
+    opened.catalogue.put_lock(other)
+    dataset = f"{lock.dataset.name}@{lock.dataset.version}"
+    addresses = {
+        f"/locks/{lock.id}...{other.id}": {"changes"},
+        compare_path(runs): {"runs", "findings", "results", "section-1"},
+        compare_path(runs, anyway=True): {"runs", "findings", "results"},
+        leaderboard_path(dataset, lock.dataset.split): {"board-1"},
+        "/leaderboards": {"leaderboards"},
+        f"/new?model=digits&dataset={dataset}&split=test": {"resolution"},
+    }
+    numbers = 0
+    for address, names in addresses.items():
+        page = pages.get(address).text
+        link = re.search(r'<link rel="alternate" type="application/json" href="([^"]*)">', page)
+        assert link is not None, address
+        twin = pages.get(unescape(link[1]))
+        assert twin.status_code == 200, twin.text
+        document = twin.json()
+        assert names <= document["tables"].keys(), address
+        assert set(re.findall(r'csv=([^"&]*)">CSV', page)) == {
+            name for name, table in document["tables"].items() if table["rows"]
+        }
+        for name, table in document["tables"].items():
+            found = Table(
+                table["id"], table["title"], tuple(Column(**one) for one in table["columns"]),
+                tuple(map(tuple, table["rows"])), notes=tuple(table["notes"]),
+            )  # fmt: skip
+            assert pages.get(f"{address}{'&' if '?' in address else '?'}csv={name}").text == format_csv(found)
+            for cells, row in zip(read_cells(page, name), found.rows, strict=True):
+                for column, shown, value in zip(found.columns, cells, row, strict=True):
+                    whole = format_cell(column, value)
+                    assert shown == whole[: len(shown) if column.name in ("run", "lock") else None]
+                    numbers += isinstance(value, float)
+    assert numbers > 20

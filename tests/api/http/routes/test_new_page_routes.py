@@ -2,18 +2,23 @@
 
 import re
 from html import unescape
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.page import Viewer
 from benchlock.api.web.pages.new_pages import make_new, write_request
 from benchlock.api.web.rendering import render_page
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.lock.lock_creation import explain_resolution
+from benchlock.registry.manifests import Dataset
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from benchlock.registry.requests.request_form import SCENARIOS, RequestFields, change_fields, write_document
 from tests.api.http.conftest import Client
+from tests.support.registry.frameworks import publish_framework
 from tests.support.resolution.hostile_locks import LockCase
 from tests.support.resolution.variants import variant
 
@@ -115,11 +120,107 @@ def test_what_is_wrong_is_said_on_the_page(client: Client, changed: dict[str, st
     assert "Lock and queue" not in text
 
 
-def test_metrics_that_the_form_cannot_ask_for_are_not_offered(client: Client) -> None:
-    offered = preview(ask(client)).partition("Metrics of this scenario")[2].partition("</p>")[0]
-    assert "latency_p99" in offered
-    assert "cost_per_million" not in offered  # it needs a price
-    assert "peak_qps" not in offered  # it needs the scenario server
+def options(page: str, field: str) -> dict[str, tuple[str, str]]:
+    """The state and the words of each value of a field: of a select, a list of names, or check boxes."""
+    part = re.search(rf'id="choices-{field}".*?</(?:label|details|fieldset)>', page, re.DOTALL)
+    assert part is not None
+    if field == "metrics":
+        part = re.search(r'id="choices-metrics".*?</fieldset>', page, re.DOTALL)
+        assert part is not None
+        pattern = r'<input type="checkbox" name="metrics" value="([^"]*)"( checked| disabled|)>(.*?)</label>'
+    elif "<select" in part[0]:
+        pattern = r'<option value="([^"]+)"( selected| disabled|)>(.*?)</option>'
+    else:
+        rows = re.findall(r"<li><a ([^>]*)>(.*?)</a>(.*?)</li>", part[0])
+        return {name: ("disabled" if "aria-disabled" in state else "", unescape(words)) for state, name, words in rows}
+    return {value: (state.strip(), unescape(words)) for value, state, words in re.findall(pattern, part[0])}
+
+
+def impossible(page: str, field: str) -> dict[str, str]:
+    return {value: words for value, (state, words) in options(page, field).items() if state == "disabled"}
+
+
+@pytest.fixture
+def others(registry: LocalRegistry) -> None:
+    """A framework without an image, an image for another device, and a dataset of sounds."""
+    catalogue, store = registry.catalogue, registry.store
+    publish_framework(catalogue, store, "litert", "1.0.0")
+    hardware = {"os": "linux", "arch": "arm64", "device": "cuda12"}
+    image = {"name": "ort-cuda", "platforms": ["linux/arm64/cuda12"]}
+    variant({"image": image, "request": {"hardware": hardware}}).publish(catalogue, store, ("image",))
+    (digits,) = (one for one in variant({}).manifests.values() if isinstance(one, Dataset))
+    split = replace(digits.splits["test"], images=UNSET, labels=UNSET, index="labels.txt")
+    sounds = replace(digits, name="sounds", format="wav-index", splits={"test": split})
+    catalogue.publish(sounds, Provenance("", {}))
+
+
+def test_metrics_are_disabled_with_the_words_of_their_checks(client: Client) -> None:
+    page = ask(client)
+    words = impossible(page, "metrics")
+    assert options(page, "metrics")["latency_p99"][0] == ""
+    assert "the scenario single_stream does not give the metric peak_qps" in words["peak_qps"]
+    assert "the task image-classification does not give the metric map" in words["map"]
+    assert "needs the price of the machine" in words["cost_per_million"]
+    price = {"price_amount": "0.1", "price_currency": "EUR", "price_date": "2026-11-20", "price_source": "a list"}
+    assert "cost_per_million" not in impossible(ask(client, **price), "metrics")
+    bare = impossible(ask(client, split="bare"), "metrics")
+    assert "top1 needs labels; the split bare has none" in bare["top1"]
+    assert "latency" not in bare
+
+
+@pytest.mark.usefixtures("others")
+def test_choices_that_do_not_fit_are_disabled_with_the_words_of_their_checks(client: Client) -> None:
+    page = ask(client, metrics="top1")
+    assert "which cannot feed the input input of type image" in impossible(page, "dataset")["sounds"]
+    assert "requires framework/onnxruntime, not framework/litert" in impossible(page, "framework")["litert"]
+    assert list(impossible(page, "split")) == ["bare"]
+    assert "top1 needs labels; the split bare has none" in impossible(page, "split")["bare"]
+    assert "does not give the metric top1" not in str(impossible(page, "scenario"))
+    assert "model/digits is for image-classification" in impossible(page, "task")["object-detection"]
+    assert impossible(ask(client, framework="onnxruntime@9.0.0"), "split") == {}  # no split solves the conflict
+    nowhere = impossible(ask(client, arch="amd64"), "device")
+    assert list(nowhere) == ["cuda12"]
+    assert "no available image provides framework/onnxruntime" in nowhere["cuda12"]
+    assert "*/amd64/cuda12" in nowhere["cuda12"]
+    assert list(impossible(ask(client, device="cpu"), "image")) == ["ort-cuda"]
+    assert "needs a scenario that times calls" in impossible(ask(client, scenario="accuracy"), "trace")["full"]
+    assert "accuracy" in impossible(ask(client, metrics="latency"), "scenario")["accuracy"]
+    without_model = client.get("/new", headers=HTML).text
+    assert "no published image provides framework/litert" in impossible(without_model, "framework")["litert"]
+    sounds = client.get("/new", params={"dataset": "sounds"}, headers=HTML).text
+    assert "which cannot feed the input input of type image" in impossible(sounds, "model")["digits"]
+
+
+@pytest.mark.usefixtures("others")
+def test_what_is_possible_is_locked_and_what_is_not_is_refused(client: Client) -> None:
+    """For each choice, the preview of the form with it has a problem exactly if the choice is disabled."""
+    page = ask(client)
+    for field in ("split", "os", "arch", "device", "scenario", "trace"):
+        for value, (state, _) in options(page, field).items():
+            assert ("Lock and queue" in ask(client, **{field: value})) == (state != "disabled"), (field, value)
+    for kind in ("image", "dataset", "framework"):
+        for name, (state, _) in options(page, kind).items():
+            assert ("Lock and queue" in ask(client, **{kind: name})) == (state != "disabled"), (kind, name)
+
+
+@pytest.mark.usefixtures("others")
+def test_an_impossible_choice_in_the_address_stays_and_is_named(client: Client) -> None:
+    state, words = options(ask(client, split="bare", metrics="top1"), "split")["bare"]
+    assert (state, "top1 needs labels" in words) == ("selected", True)
+    page = ask(client, split="bare", metrics="top1, foo", seed="11", device="tpu")
+    assert options(page, "split")["bare"][0] == "selected"
+    state, words = options(page, "metrics")["foo"]
+    assert state == "checked"
+    assert "unknown metric 'foo'" in words
+    assert options(page, "device")["tpu"][0] == "selected"
+    assert 'name="seed" value="11"' in page
+    assert "unknown metric 'foo'" in preview(page)
+
+
+def test_check_boxes_are_the_list_of_metrics(client: Client) -> None:
+    answer = client.get("/new", params={**GIVEN, "metrics": ["top1", "latency"]}, headers=HTML)
+    assert re.search(r"metrics:\s+- top1\s+- latency\s", preview(answer.text))
+    assert 'name="metrics" value="top1, latency"' in preview(answer.text)
 
 
 def test_an_empty_form_says_what_to_choose(client: Client) -> None:
@@ -178,3 +279,15 @@ def test_who_may_only_read_sees_no_buttons_and_may_not_lock(registry: LocalRegis
     page = make_new(registry, RequestFields(**GIVEN))
     assert b"Lock and queue" in render_page(page, Viewer(may=frozenset({"read", "run"})))
     assert b"Lock and queue" not in render_page(page, Viewer(may=frozenset({"read"})))
+
+
+def test_the_request_of_a_lock_is_changed_in_the_form_that_wrote_it(client: Client, registry: LocalRegistry) -> None:
+    answer = client.post("/locks", data=GIVEN | {"seed": "11", "device": "cpu"}, headers=OURS, follow_redirects=False)
+    page = client.get(answer.headers["location"], headers=HTML).text
+    link = re.search(r'<a href="(/new\?[^"]*)">Change its request</a>', page)
+    assert link is not None
+    (lock,) = registry.catalogue.locks()
+    text = client.get(unescape(link[1]), headers=HTML).text
+    again = client.post("/locks", data=dict(parse_qsl(unescape(link[1]).partition("?")[2])), headers=OURS)
+    assert str(again.url).endswith(lock.id)
+    assert "Lock and queue" in text

@@ -1,0 +1,266 @@
+"""The choices of the form of a new evaluation: which are possible, and the checks' own words why others are not."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, Final, cast, get_args
+
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.links import with_query
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError
+from benchlock.registry.artifact_names import Kind, parse_name
+from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
+from benchlock.registry.catalogue.version_lists import VersionFilter
+from benchlock.registry.lock.lock_assembly import question_of
+from benchlock.registry.lock.lock_creation import check_choices
+from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs
+from benchlock.registry.manifests import Dataset, Manifest, Model
+from benchlock.registry.manifests.manifest_types import Task
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, expand, is_quality
+from benchlock.registry.requests.evaluation_request import parse_request
+from benchlock.registry.requests.request_form import (
+    SCENARIOS,
+    RequestFields,
+    check_framework,
+    split_list,
+    split_target,
+    write_document,
+)
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver import explain
+from benchlock.registry.resolution.resolver_types import Question, Resolution, Snapshot
+from benchlock.registry.resolution.version_search import CachedSnapshot, Search
+from benchlock.registry.scaffold.request_scaffold import suggest_metrics
+
+OFFERED: Final = 20
+TRACES: Final = ("none", "model", "framework", "system", "full")
+_UNNAMED: Final = "unnamed"
+_PLATFORM: Final = ("os", "arch", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value of a field.
+
+    Attributes:
+        value: The value.
+        reason: Why it is not possible with the rest of the form; empty if it is.
+        is_chosen: Whether the form has it.
+        path: The form with it, for a name.
+    """
+
+    value: str
+    reason: str = ""
+    is_chosen: bool = False
+    path: str = ""
+
+
+def find_newest(catalogue: Catalogue, kind: Kind, text: str) -> Manifest | None:
+    """Return the manifest of the newest version of a name; None for an unknown name."""
+    if not text:
+        return None
+    with suppress(InvalidInputError):
+        entry = catalogue.newest(kind, parse_name(split_target(text)[0]), None)
+        return catalogue.manifest(entry.reference)
+    return None
+
+
+def write_form(fields: RequestFields, model: Model | None, dataset: Dataset | None) -> dict[str, Any]:
+    """Return the request of a form, with the only split and the usual metrics of its model and dataset."""
+    splits = {} if dataset is None else dict(dataset.splits)
+    only = next(iter(splits)) if len(splits) == 1 else ""
+    return write_document(fields, only, suggest_metrics(model, splits.get(fields.split or only), fields.scenario_name))
+
+
+class RequestChoices:
+    """The choices of a form, judged by the checks of requests, of the resolver and of locks.
+
+    Args:
+        registry: The registry.
+        snapshot: Its catalogue, as of the time in the form.
+        fields: The form.
+    """
+
+    def __init__(self, registry: LocalRegistry, snapshot: Snapshot, fields: RequestFields) -> None:
+        """Read the newest versions of the model and the dataset in the form."""
+        self._registry, self._fields, self._snapshot = registry, fields, CachedSnapshot(snapshot)
+        self._search: Search | None = None
+        self.manifest, self._problems = cache(registry.catalogue.manifest), cache(self._find_problems)
+        self.model = cast("Model | None", find_newest(registry.catalogue, "model", fields.model))
+        self.dataset = cast("Dataset | None", find_newest(registry.catalogue, "dataset", fields.dataset))
+
+    def put_lock(self, lock: object) -> object:
+        """Refuse to store anything."""
+        raise NotImplementedError(lock)
+
+    def list_all(self) -> dict[str, list[Choice]]:
+        """Return the choices by field."""
+        splits = () if self.dataset is None else tuple(self.dataset.splits)[:OFFERED]
+        return {
+            "task": self._mark("task", get_args(Task), self._explain_task),
+            "model": self._list_names("model", self._explain_model),
+            "framework": self._list_names("framework", self._explain_framework),
+            "dataset": self._list_names("dataset", self._explain_dataset),
+            "image": self._list_names("image", self._try("image")),
+            "split": self._mark("split", splits, partial(self._explain_split, splits or ("",))),
+            **{key: self._mark(key, values, self._try(key)) for key, values in self._list_platforms().items()},
+            "scenario": self._mark("scenario", SCENARIOS, self._try("scenario")),
+            "trace": self._mark("trace", TRACES, self._try("trace")),
+            "metrics": self._list_metrics(),
+        }
+
+    def _mark(self, field: str, values: Iterable[str], explain_value: Callable[[str], str]) -> list[Choice]:
+        """Judge the values of a field and the one in the form."""
+        chosen = getattr(self._fields, field)
+        listed = [*values, *([chosen] if chosen else [])]
+        return [Choice(value, explain_value(value), value == chosen) for value in dict.fromkeys(listed)]
+
+    def _list_names(self, kind: Kind, explain_name: Callable[[str], str]) -> list[Choice]:
+        """Judge the offered names of a kind, those for the framework of the model first."""
+        chosen, names = split_target(getattr(self._fields, kind))[0], self._offer(kind)
+        if self.model is not None and kind == "framework":
+            names = [self.model.framework.name, *names]
+        if self.model is not None and kind == "image":
+            names = [*self._snapshot.images(self.model.framework.name)[:OFFERED], *names]
+        forms = ((name, replace(self._fields, **{kind: name})) for name in dict.fromkeys(names[: 2 * OFFERED]))
+        return [
+            Choice(name, explain_name(name), name == chosen, with_query("/new", **form.as_parameters()))
+            for name, form in forms
+        ]
+
+    def _offer(self, kind: Kind) -> list[str]:
+        """Return names of a kind that contain the text of its field, or are beside it; the first ones without a text.
+
+        Models are those of the chosen task and framework, images those that provide the framework.
+        """
+        text, snapshot = split_target(getattr(self._fields, kind))[0], self._snapshot
+        if text in snapshot.names(kind, text, 1):
+            text = ""
+        beside = snapshot.names(kind, text, OFFERED)
+        found = [name for name in beside if text.lower() in name.lower()] or ([] if text else list(beside))
+        content = ContentFilter(search=text or None)
+        if kind == "model":
+            task = cast("Task", self._fields.task) if self._fields.task in get_args(Task) else None
+            content = replace(content, task=task)
+        if kind in ("model", "image"):
+            with suppress(InvalidInputError):
+                name = split_target(self._fields.framework)[0]
+                content = replace(content, framework=parse_name(name) if name else None)
+        is_narrowed = content.task is not None or content.framework is not None
+        if is_narrowed or (text and not found):
+            page = self._registry.catalogue.search(VersionFilter(kind=kind, content=content), OFFERED)
+            found = list(dict.fromkeys(version.name for version in page.versions))
+        return found[:OFFERED]
+
+    def _list_metrics(self) -> list[Choice]:
+        """Judge each metric beside the others of the request, which its reasons may depend on."""
+        requested, chosen = (
+            list(write_form(self._fields, self.model, self.dataset)["metrics"]),
+            split_list(self._fields.metrics),
+        )
+        names = [*GROUPS, *(name for name, definition in DEFINITIONS.items() if not definition.automatic), *chosen]
+        choices = []
+        for name in dict.fromkeys(names):
+            others = [other for other in requested if other != name]
+            reason = self._explain(("metrics", ", ".join(others)), ("metrics", ", ".join([*others, name])))
+            choices.append(Choice(name, reason, name in chosen))
+        return choices
+
+    def _list_platforms(self) -> dict[str, list[str]]:
+        """Return the parts of the platforms that images provide for the offered frameworks."""
+        frameworks = [*self._offer("framework"), *([self.model.framework.name] if self.model is not None else [])]
+        platforms = {platform for name in dict.fromkeys(frameworks) for platform in self._snapshot.platforms(name)}
+        return {key: sorted({platform[place] for platform in platforms}) for place, key in enumerate(_PLATFORM)}
+
+    def _try(self, field: str) -> Callable[[str], str]:
+        """Return the judge of an optional field: what is wrong with a value that is not wrong without it."""
+        return lambda value: self._explain((field, ""), (field, value))
+
+    def _explain_split(self, splits: Iterable[str], split: str) -> str:
+        """Return what is wrong with a split and not with all of them; a request without a split cannot be judged."""
+        common = set.intersection(*(set(self._problems(replace(self._fields, split=name))) for name in splits))
+        problems = self._problems(replace(self._fields, split=split))
+        return next((text for key, text in problems.items() if key not in common), "")
+
+    def _explain(self, without: tuple[str, str], with_: tuple[str, str]) -> str:
+        known, problems = (self._problems(replace(self._fields, **dict([change]))) for change in (without, with_))
+        return next((text for key, text in problems.items() if key not in known), "")
+
+    def _find_problems(self, fields: RequestFields) -> Mapping[object, str]:
+        """Return what is wrong with a form; all conflicts have one key, as any choice changes their words.
+
+        What the form does not name yet has a name in its place, so that the rest of the request is judged.
+        """
+        form = replace(fields, model=fields.model or _UNNAMED, dataset=fields.dataset or _UNNAMED)
+        document = write_form(form, self.model, self.dataset)
+        document["dataset"]["split"] = document["dataset"]["split"] or _UNNAMED
+        try:
+            request = parse_request(document, "request")
+            if self.model is None or self.dataset is None:
+                return {}
+            resolution = self._resolve(question_of(request))
+            check_framework(fields, str(resolution.model), resolution.framework.name)
+            check_choices(request, resolution, self._registry.store, self)
+        except ConflictError as error:
+            return {ConflictError: error.what.partition("\n")[0]}
+        except (InvalidInputError, IntegrityError) as error:
+            return {problem.what: problem.what for problem in error.problems or (error,)}
+        return {}
+
+    def _resolve(self, question: Question) -> Resolution:
+        """Resolve a question; without the search for fixes, which costs more than all else."""
+        search = self._search
+        search = Search.of(question, self._snapshot, {}) if search is None else search.with_question(question)
+        self._search = search
+        resolution = search.find()
+        if resolution is None:
+            raise ConflictError(explain(search))
+        return resolution
+
+    def _explain_task(self, task: str) -> str:
+        if self.model is None or self.model.task == task:
+            return ""
+        return f"model/{self.model.name} is for {self.model.task}"
+
+    def _explain_model(self, name: str) -> str:
+        model = cast("Model | None", find_newest(self._registry.catalogue, "model", name))
+        if model is None:
+            return ""
+        return self._explain_need(self._fields, model) or self._explain_pair(model, self.dataset)
+
+    def _explain_framework(self, name: str) -> str:
+        needed = "" if self.model is None else self._explain_need(replace(self._fields, framework=name), self.model)
+        return needed or self._explain_images(name)
+
+    def _explain_need(self, fields: RequestFields, model: Model) -> str:
+        """Return why the framework that a model requires is not possible with a form."""
+        try:
+            check_framework(fields, f"model/{model.name}", model.framework.name)
+        except InvalidInputError as error:
+            return error.what
+        return self._explain_images(model.framework.name)
+
+    def _explain_images(self, framework: str) -> str:
+        return "" if self._snapshot.images(framework) else f"no published image provides framework/{framework}"
+
+    def _explain_dataset(self, name: str) -> str:
+        dataset = cast("Dataset | None", find_newest(self._registry.catalogue, "dataset", name))
+        return self._explain_pair(self.model, dataset)
+
+    def _explain_pair(self, model: Model | None, dataset: Dataset | None) -> str:
+        """Return why no split of a dataset suits a model and the metrics; empty if one does."""
+        if model is None or dataset is None:
+            return ""
+        reasons = [""]
+        for name, split in dataset.splits.items():
+            metrics = split_list(self._fields.metrics) or suggest_metrics(model, split, self._fields.scenario_name)
+            try:
+                check_model_inputs(model, dataset, split)
+                check_labelled([metric for metric in expand(metrics) if is_quality(metric)], dataset, name)
+            except InvalidInputError as error:
+                reasons.append(error.what)
+            else:
+                return ""
+        return next(filter(None, reasons), "")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -165,18 +166,24 @@ def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
     return Distribution(name, tuple(np.sort(seconds)[ranks].tolist()), *(tuple(part.tolist()) for part in bounds))
 
 
+def _describe_latencies(latencies: NDArray[np.float64]) -> tuple[int, Distribution]:
+    return len(latencies), find_distribution("", latencies)
+
+
 def _latencies(systems: Sequence[System]) -> Section | None:
     """Return the distributions of the latencies of the first run of each system."""
     names = ("latency_p50", "latency_p90", "latency_p99")
     rows, curves, answers = list[tuple[Cell, ...]](), list[Distribution](), list[str]()
     for system in systems:
         arm = next((arm for arm in system.arms if scenario_of(arm) in QUERIED), None)
-        if arm is None or not len(latencies := system.read_latencies(run := arm.runs[0])):
+        found = None if arm is None else system.summarize_latencies(arm.runs[0], _describe_latencies)
+        if arm is None or found is None:
             continue
+        calls, curve = found
         measured = {metric.name: metric for metric in arm.metrics()}
         metrics = [measured.get(name) for name in names]
-        rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
-        curves.append(find_distribution(system.name, latencies))
+        rows.append((system.name, arm.runs[0].id, calls, *(c for metric in metrics for c in _metric_cells(metric))))
+        curves.append(replace(curve, name=system.name))
         if None not in metrics:
             half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))
             answers.append(f"{system.name}: half of the calls take at most {half}, and 99 % at most {most}.")

@@ -74,8 +74,6 @@ class LocalRegistry:
         return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
 
 
-
-
 def source_access() -> "SourceAccess":
     """Return how remote sources are accessed, as configured.
 

@@ -149,35 +149,37 @@ MAX_SHOWN_MACHINES: Final = 100
 
 def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> list[Explanation]:
     """Explain why jobs are in their states. Raises as ``Queue.explain``."""
-    rows = {row.id: row for row in connection.execute(select_jobs().where(jobs.c.id.in_(ids)))}
+    query = select_jobs().add_columns(jobs.c["class"].label("wanted")).where(jobs.c.id.in_(ids))
+    rows = {row.id: row for row in connection.execute(query)}
     entries = [job_of(rows[id_], moment.now) if id_ in rows else load_job(connection, id_, moment.now) for id_ in ids]
-    waiting = [entry.id for entry in entries if entry.state in ("queued", "delayed")]
-    by_id = {machine.id: machine for machine in load_machines(connection, moment)} if waiting else {}
-    classes = {rows[id_]._mapping["class"] for id_ in waiting}
+    waiting = {entry.id: rows[entry.id] for entry in entries if entry.state in ("queued", "delayed")}
+    if not waiting:
+        return [_explain_state(entry) for entry in entries]
+    by_id = {machine.id: machine for machine in load_machines(connection, moment)}
+    wanted = {row.wanted for row in waiting.values()}
     fits: dict[str, list[Row[Any]]] = {}
-    for row in connection.execute(select(eligible).where(eligible.c["class"].in_(classes))):
-        fits.setdefault(row._mapping["class"], []).append(row)
-    avoiding: dict[str, set[str]] = {}
-    for row in connection.execute(select(avoided).where(avoided.c.job.in_(waiting))):
-        avoiding.setdefault(row.job, set()).add(row.machine)
+    for fit in connection.execute(select(eligible, _WANTED).where(_WANTED.in_(wanted))):
+        fits.setdefault(fit.wanted, []).append(fit)
+    avoids = {(row.job, row.machine) for row in connection.execute(select(avoided).where(avoided.c.job.in_(waiting)))}
     explanations = []
     for entry in entries:
-        if entry.id not in waiting:
-            explanations.append(Explanation(entry, blocked=False, sentence=_describe_state(entry)))
+        if (row := waiting.get(entry.id)) is None:
+            explanations.append(_explain_state(entry))
             continue
-        row = rows[entry.id]
-        matches = _match(fits.get(row._mapping["class"], ()), by_id, avoiding.get(entry.id, ()))
+        matches = _match(fits.get(row.wanted, ()), by_id, {machine for job, machine in avoids if job == entry.id})
         ready = [match for match in matches if not match.lacks and match.obstacle is None]
-        place = {"wanted": row._mapping["class"], "since": row.since, "seq": row.seq}
+        place = {"wanted": row.wanted, "since": row.since, "seq": row.seq}
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
         sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
         explanations.append(Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead))
     return explanations
 
 
-def _match(
-    fits: Iterable[Row[Any]], by_id: Mapping[MachineId, Machine], avoids: Collection[str]
-) -> list[MachineMatch]:
+def _explain_state(entry: Job) -> Explanation:
+    return Explanation(entry, blocked=False, sentence=_describe_state(entry))
+
+
+def _match(fits: Iterable[Row[Any]], by_id: Mapping[MachineId, Machine], avoids: Collection[str]) -> list[MachineMatch]:
     """Return what each machine lacks for a job, the closest match first."""
     matches = (
         MachineMatch(machine.id, tuple(fit.lacks), _obstacle(machine, machine.id in avoids))
@@ -199,12 +201,11 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
     return "the job failed on this machine and is left to others" if avoids else None
 
 
+_WANTED: Final = eligible.c["class"].label("wanted")
 _BEFORE: Final = tuple_(jobs.c.since, jobs.c.seq) < tuple_(
     bindparam("since", type_=jobs.c.since.type), bindparam("seq", type_=jobs.c.seq.type)
 )
-_OWN: Final = select(jobs.c.seq).where(
-    text("jobs.state = 'queued'"), jobs.c["class"] == bindparam("wanted"), _BEFORE
-)
+_OWN: Final = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == bindparam("wanted"), _BEFORE)
 _JOBS_AHEAD: Final = select(func.count()).select_from(_OWN.limit(COUNTED_AHEAD).subquery())
 """The number of queued jobs of a class before a place in the queue, counted up to a limit."""
 

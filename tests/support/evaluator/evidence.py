@@ -147,7 +147,9 @@ def _leave(
         quality = score(job, folder / "dataset", output / "predictions.safetensors", admits_non_finite=has_nan).quality
     columns, account, performance = _leave_times(lock, output, times)
     if columns:
-        save_file({**columns, "warmup_ns": times.random.integers(1 << 20, size=3)}, output / "samples.safetensors", metadata)
+        save_file(
+            {**columns, "warmup_ns": times.random.integers(1 << 20, size=3)}, output / "samples.safetensors", metadata
+        )
     document = {
         "schema": 1,
         "harness": lock.harness.version,

@@ -111,15 +111,17 @@ def test_the_wheel_alone_serves_every_kind_of_page(wheel: zipfile.ZipFile, tmp_p
     paths = _seed(home)
     templates = {Path(name).name.partition(".")[0] for name in wheel.namelist() if "/api/web/templates/" in name}
     assert templates - {"base", "macros", "token"} == set(paths)  # a new token is shown after a form alone
-    with service(home, variables={"PYTHONPATH": str(site), "PATH": ""}) as served:
-        with httpx.Client(base_url=served.url, headers={"accept": "text/html"}, timeout=60) as client:
-            for name, path in paths.items():
-                page = client.get(path)
-                assert page.status_code == (404 if name == "problem" else 200), (name, page.text)
-                assert page.text.rstrip().endswith("</html>"), name
-                assert "<h1" in page.text, name
-            for asset in re.findall(r'"(/assets/[^"]*)"', client.get("/").text):
-                assert client.get(asset).content
+    with (
+        service(home, variables={"PYTHONPATH": str(site), "PATH": ""}) as served,
+        httpx.Client(base_url=served.url, headers={"accept": "text/html"}, timeout=60) as client,
+    ):
+        for name, path in paths.items():
+            page = client.get(path)
+            assert page.status_code == (404 if name == "problem" else 200), (name, page.text)
+            assert page.text.rstrip().endswith("</html>"), name
+            assert "<h1" in page.text, name
+        for asset in re.findall(r'"(/assets/[^"]*)"', client.get("/").text):
+            assert client.get(asset).content
 
 
 def _seed(home: Path) -> dict[str, str]:

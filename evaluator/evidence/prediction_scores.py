@@ -4,9 +4,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Lock as Mutex
 from typing import Any, Final
 
 import msgspec
@@ -183,6 +185,20 @@ _SIDES: Final = ("first", "second")
 _NEXT: Final = "compare fewer runs, or use a faster machine with more memory"
 
 
+_REMEMBERED: Final = 256
+_recent_tests: OrderedDict[Hashable, PairedTests] = OrderedDict()
+_mutex: Final = Mutex()
+
+
+def _remember(key: Hashable, tests: PairedTests) -> PairedTests:
+    """Cache the result of a child process, which locks and predictions determine."""
+    with _mutex:
+        _recent_tests[key] = tests
+        while len(_recent_tests) > _REMEMBERED:
+            _recent_tests.popitem(last=False)
+    return tests
+
+
 class PredictionPairs:
     """Comparisons of pairs of runs, with a time limit for all of them together."""
 
@@ -215,8 +231,14 @@ class PredictionPairs:
         """
         if reason := self._find_obstacle(first, second):
             return PairedTests(reason=reason)
+        runs = [(lock.id, _predictions(run)) for lock, run in (first, second)]
+        key = (self._scratch, comparisons, *runs)
+        with _mutex:
+            tests = _recent_tests.get(key)
+        if tests is not None:
+            return tests
         try:
-            return self._compare(first, second, comparisons)
+            return _remember(key, self._compare(first, second, comparisons))
         except InvalidInputError as error:  # a limit, a missing library, or a blob that was removed meanwhile
             return PairedTests(reason=error.what)
 

@@ -1,10 +1,10 @@
 """Jobs and machines as read from the database, and explanations of why a job waits."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, Select, func, select, text, tuple_
+from sqlalchemy import Connection, Row, Select, bindparam, func, select, text, tuple_
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
@@ -147,40 +147,46 @@ MAX_SHOWN_MACHINES: Final = 100
 """The maximum number of machines in an explanation; those that lack least come first."""
 
 
-def explain(connection: Connection, job: JobId, moment: Moment, known: Sequence[Machine] | None = None) -> Explanation:
-    """Explain why a job is in its state. Raises as ``Queue.explain``.
+def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> list[Explanation]:
+    """Explain why jobs are in their states. Raises as ``Queue.explain``."""
+    query = select_jobs().add_columns(jobs.c["class"].label("wanted")).where(jobs.c.id.in_(ids))
+    rows = {row.id: row for row in connection.execute(query)}
+    entries = [job_of(rows[id_], moment.now) if id_ in rows else load_job(connection, id_, moment.now) for id_ in ids]
+    waiting = {entry.id: rows[entry.id] for entry in entries if entry.state in ("queued", "delayed")}
+    if not waiting:
+        return [_explain_state(entry) for entry in entries]
+    by_id = {machine.id: machine for machine in load_machines(connection, moment)}
+    wanted = {row.wanted for row in waiting.values()}
+    fits: dict[str, list[Row[Any]]] = {}
+    for fit in connection.execute(select(eligible, _WANTED).where(_WANTED.in_(wanted))):
+        fits.setdefault(fit.wanted, []).append(fit)
+    avoids = {(row.job, row.machine) for row in connection.execute(select(avoided).where(avoided.c.job.in_(waiting)))}
+    explanations = []
+    for entry in entries:
+        if (row := waiting.get(entry.id)) is None:
+            explanations.append(_explain_state(entry))
+            continue
+        matches = _match(fits.get(row.wanted, ()), by_id, {machine for job, machine in avoids if job == entry.id})
+        ready = [match for match in matches if not match.lacks and match.obstacle is None]
+        place = {"wanted": row.wanted, "since": row.since, "seq": row.seq}
+        ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
+        sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
+        explanations.append(Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead))
+    return explanations
 
-    Args:
-        connection: The connection.
-        job: The job.
-        moment: The time, and the queue's intervals.
-        known: The machines, if they are loaded already.
-    """
-    entry = load_job(connection, job, moment.now)
-    if entry.state not in ("queued", "delayed"):
-        return Explanation(entry, blocked=False, sentence=_describe_state(entry))
-    row = connection.execute(
-        select(jobs.c.since, jobs.c.seq, jobs.c["class"].label("wanted")).where(jobs.c.id == job)
-    ).one()
-    by_id = {machine.id: machine for machine in (load_machines(connection, moment) if known is None else known)}
-    fits = connection.execute(select(eligible).where(eligible.c["class"] == row.wanted)).all()
-    avoided_ids = set(connection.execute(select(avoided.c.machine).where(avoided.c.job == job)).scalars())
-    matches = sorted(
-        (
-            MachineMatch(
-                by_id[match.machine].id,
-                tuple(match.lacks),
-                _obstacle(by_id[match.machine], match.machine in avoided_ids),
-            )
-            for match in fits
-            if match.machine in by_id
-        ),
-        key=lambda match: (len(match.lacks), match.obstacle is not None, match.machine),
+
+def _explain_state(entry: Job) -> Explanation:
+    return Explanation(entry, blocked=False, sentence=_describe_state(entry))
+
+
+def _match(fits: Iterable[Row[Any]], by_id: Mapping[MachineId, Machine], avoids: Collection[str]) -> list[MachineMatch]:
+    """Return what each machine lacks for a job, the closest match first."""
+    matches = (
+        MachineMatch(machine.id, tuple(fit.lacks), _obstacle(machine, machine.id in avoids))
+        for fit in fits
+        if (machine := by_id.get(fit.machine)) is not None
     )
-    ahead = _count_jobs_ahead(connection, row.wanted, row.since, row.seq)
-    ready = [match for match in matches if not match.lacks and match.obstacle is None]
-    sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
-    return Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead)
+    return sorted(matches, key=lambda match: (len(match.lacks), match.obstacle is not None, match.machine))
 
 
 def _obstacle(machine: Machine, avoids: bool) -> str | None:
@@ -195,10 +201,13 @@ def _obstacle(machine: Machine, avoids: bool) -> str | None:
     return "the job failed on this machine and is left to others" if avoids else None
 
 
-def _count_jobs_ahead(connection: Connection, class_id: str, since: float, seq: int) -> int:
-    before = tuple_(jobs.c.since, jobs.c.seq) < tuple_(since, seq)
-    own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == class_id, before)
-    return connection.execute(select(func.count()).select_from(own.limit(COUNTED_AHEAD).subquery())).scalar_one()
+_WANTED: Final = eligible.c["class"].label("wanted")
+_BEFORE: Final = tuple_(jobs.c.since, jobs.c.seq) < tuple_(
+    bindparam("since", type_=jobs.c.since.type), bindparam("seq", type_=jobs.c.seq.type)
+)
+_OWN: Final = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == bindparam("wanted"), _BEFORE)
+_JOBS_AHEAD: Final = select(func.count()).select_from(_OWN.limit(COUNTED_AHEAD).subquery())
+"""The number of queued jobs of a class before a place in the queue, counted up to a limit."""
 
 
 def _describe_state(job: Job) -> str:

@@ -140,15 +140,12 @@ class SqlQueue:
     def explain(self, job: JobId) -> Explanation:
         """Explain why the job is in its state."""
         self.settle()
-        with read_transaction(self._database) as connection:
-            return job_status.explain(connection, job, self._moment(connection))
+        return self.explain_all([job])[0]
 
     def explain_all(self, jobs: Sequence[JobId]) -> list[Explanation]:
         """Explain several jobs; raise as ``explain``."""
         with read_transaction(self._database) as connection:
-            moment = self._moment(connection)
-            known = load_machines(connection, moment)
-            return [job_status.explain(connection, job, moment, known) for job in jobs]
+            return job_status.explain(connection, jobs, self._moment(connection))
 
     def enrol(self, machine: MachineId, boot: str, facts: MachineFacts, clock: datetime | None = None) -> None:
         """Store a machine with its facts and the skew of its clock."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -169,20 +170,28 @@ def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
     return Distribution(name, tuple(np.sort(seconds)[ranks].tolist()), *(tuple(part.tolist()) for part in bounds))
 
 
+def _describe_latencies(latencies: NDArray[np.float64]) -> tuple[int, Distribution, Section]:
+    """Return the number of calls, their distribution and their histogram."""
+    ordered = np.sort(latencies)
+    return len(ordered), find_distribution("", ordered), describe_histogram(ordered)
+
+
 def _latencies(systems: Sequence[System]) -> Iterator[Section]:
     """Yield the distributions of the latencies of the first run of each system, and the histogram of a single one."""
     names = ("latency_p50", "latency_p90", "latency_p99")
-    spread = np.zeros(0)
     rows, curves, answers = list[tuple[Cell, ...]](), list[Distribution](), list[str]()
+    histograms = list[Section]()
     for system in systems:
         arm = next((arm for arm in system.arms if scenario_of(arm) in QUERIED), None)
-        if arm is None or not len(latencies := np.sort(system.read_latencies(run := arm.runs[0]))):
+        found = None if arm is None else system.summarize_latencies(arm.runs[0], _describe_latencies)
+        if arm is None or found is None:
             continue
+        calls, curve, histogram = found
         measured = {metric.name: metric for metric in arm.metrics()}
         metrics = [measured.get(name) for name in names]
-        rows.append((system.name, run.id, len(latencies), *(c for metric in metrics for c in _metric_cells(metric))))
-        curves.append(find_distribution(system.name, latencies))
-        spread = latencies
+        rows.append((system.name, arm.runs[0].id, calls, *(c for metric in metrics for c in _metric_cells(metric))))
+        curves.append(replace(curve, name=system.name))
+        histograms.append(histogram)
         if None not in metrics:
             half, most = (format_duration(measured[name].value) for name in (names[0], names[-1]))
             answers.append(f"{system.name}: half of the calls take at most {half}, and 99 % at most {most}.")
@@ -198,8 +207,8 @@ def _latencies(systems: Sequence[System]) -> Iterator[Section]:
     words = (*filter(None, [" ".join(answers)]), _BAND + rest)
     chart = draw_distributions("latency", "Latency of calls", " ".join(words), curves[:_CURVES])
     yield Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
-    if len(curves) == 1:
-        yield describe_histogram(spread)
+    if len(histograms) == 1:
+        yield histograms[0]
 
 
 def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | None:

@@ -1,9 +1,10 @@
 """The systems of a report: recorded runs by model, framework and host, and whether they may be shown side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Final
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.evaluator.statistics.time_metrics import read_columns, samples_of
 from benchlock.evaluator.workflows.compare import Arm, LockedRun
 from benchlock.registry.manifests.metric_definitions import is_quality
+
+T = TypeVar("T")
 
 QUERIED: Final = ("single_stream", "multi_stream", "server")
 """The scenarios with a latency per query of one size."""
@@ -95,27 +98,29 @@ class System:
         Of several runs it is the median of their trimmed means.
         """
         runs = [run for arm in self.arms if scenario_of(arm) == ONLINE for run in arm.runs]
-        latencies = [latency for run in runs if len(latency := self.read_latencies(run))]
-        if not latencies:
+        means = [mean for run in runs if (mean := self.summarize_latencies(run, _find_mean)) is not None]
+        if not means:
             return None
-        return centre([trimmed_mean(latency) for latency in latencies]), sum(map(len, latencies))
+        return centre([mean for mean, _ in means]), sum(calls for _, calls in means)
 
-    def read_latencies(self, run: Run) -> NDArray[np.float64]:
-        """Return the latencies of a run in seconds; none if it has no samples.
+    def summarize_latencies(self, run: Run, summarize: Callable[[NDArray[np.float64]], T]) -> T | None:
+        """Return what a function finds in the latencies of a run in seconds; None if it has no samples.
+
+        Results are cached: samples never change, and a million of them take half a second.
 
         Raises:
             InvalidInputError: The samples are malformed or too large.
         """
         blob = None if run.end is None else run.end.blobs.get("samples")
         if blob is None:
-            return np.zeros(0)
+            return None
         if blob.size > LARGEST_SAMPLES:
             raise InvalidInputError(
                 f"the samples have {blob.size} bytes; the maximum is {LARGEST_SAMPLES}",
                 where=run.id,
                 next_step="leave this run out of the report",
             )
-        return samples_of(read_columns(self.store.path(blob.digest))).latency
+        return _summarize(self.store.path(blob.digest), summarize)
 
     def notes(self) -> Iterator[str]:
         """Yield what limits the use of the numbers."""
@@ -128,6 +133,16 @@ class System:
         reported = sorted({metric.name for metric in self.metrics.values() if metric.self_reported})
         if reported:
             yield f"self-reported, because code of the model ran beside the clock: {', '.join(reported)}"
+
+
+@lru_cache(1024)
+def _summarize(path: Path, summarize: Callable[[NDArray[np.float64]], T]) -> T | None:
+    latencies = samples_of(read_columns(path)).latency
+    return summarize(latencies) if len(latencies) else None
+
+
+def _find_mean(latencies: NDArray[np.float64]) -> tuple[float, int]:
+    return trimmed_mean(latencies), len(latencies)
 
 
 def scenario_of(arm: Arm) -> str:

@@ -362,7 +362,7 @@ def _group_rows(
 
 def _encode_row(values: Values) -> bytes:
     row = {
-        column: format_time(value) if type(value) is datetime else value
+        str(column): format_time(value) if type(value) is datetime else value  # a name may be a subclass of str
         for column, value in values.items()
         if value is not None
     }

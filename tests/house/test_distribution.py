@@ -1,13 +1,30 @@
 """What ships: one package, with every module of its five folders, and nothing else."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
+
+from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.local.local_registry import open_registry
+from benchlock.api.web.links import (
+    artifact_path,
+    compare_path,
+    job_path,
+    leaderboard_path,
+    lock_diff_path,
+    lock_path,
+    run_path,
+)
+from tests.api.web.conftest import Seeds
+from tests.support.api.serving import service
+from tests.support.evaluator.queues import wish
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -16,6 +33,7 @@ DATA = (
     *("evaluator/report/*.css", "evaluator/report/*.jinja"),
     *("api/web/assets/*", "api/web/templates/*"),
 )
+MOST_BYTES_OF_PAGES = 150_000
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 
 
@@ -78,6 +96,65 @@ def test_a_user_may_have_folders_with_the_names_of_the_parts(
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(site / "benchlock" / "__init__.py"))
+
+
+def test_the_pages_are_a_small_part_of_the_wheel(wheel: zipfile.ZipFile) -> None:
+    sizes = [entry.compress_size for entry in wheel.infolist() if entry.filename.startswith("benchlock/api/web/")]
+    assert len(sizes) > 40
+    assert sum(sizes) <= MOST_BYTES_OF_PAGES
+
+
+def test_the_wheel_alone_serves_every_kind_of_page(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """Nothing but Python is there: no Node, no other program, and no file of the repository."""
+    site, home = tmp_path / "site", tmp_path / "registry"
+    wheel.extractall(site)
+    paths = _seed(home)
+    templates = {Path(name).name.partition(".")[0] for name in wheel.namelist() if "/api/web/templates/" in name}
+    assert templates - {"base", "macros", "token"} == set(paths)  # a new token is shown after a form alone
+    with (
+        service(home, variables={"PYTHONPATH": str(site), "PATH": ""}) as served,
+        httpx.Client(base_url=served.url, headers={"accept": "text/html"}, timeout=60) as client,
+    ):
+        for name, path in paths.items():
+            page = client.get(path)
+            assert page.status_code == (404 if name == "problem" else 200), (name, page.text)
+            assert page.text.rstrip().endswith("</html>"), name
+            assert "<h1" in page.text, name
+        for asset in re.findall(r'"(/assets/[^"]*)"', client.get("/").text):
+            assert client.get(asset).content
+
+
+def _seed(home: Path) -> dict[str, str]:
+    """Fill a registry; the path of a page by its template."""
+    registry = open_registry(str(home), print, create=True)
+    seeds = Seeds(registry)
+    locks = [seeds.lock(), seeds.lock("other")]
+    first, second = (seeds.run(lock).id for lock in locks)
+    job = open_queue(registry).submit(wish(lock=locks[0].id)).id
+    registry.database.dispose()
+    dataset = locks[0].dataset
+    return {
+        "home": "/",
+        "catalogue": "/artifacts",
+        "artifact": artifact_path("model", "digits"),
+        "runs": "/runs",
+        "run": run_path(first),
+        "provenance": f"{run_path(first)}/provenance",
+        "trace": f"{run_path(first)}/trace",
+        "lock": lock_path(locks[0].id),
+        "lock_diff": lock_diff_path(*(lock.id for lock in locks)),
+        "compare": compare_path((first, second)),
+        "leaderboards": "/leaderboards",
+        "leaderboard": leaderboard_path(f"{dataset.name}@{dataset.version}", dataset.split),
+        "jobs": "/jobs",
+        "job": job_path(job),
+        "new": "/new",
+        "tokens": "/tokens",
+        "audit": "/audit",
+        "yank": f"/yank?target=model/digits@{locks[0].model.version}",
+        "api": "/v1/docs",
+        "problem": "/nothing",
+    }
 
 
 def test_the_wheel_says_of_which_commit_it_is(wheel: zipfile.ZipFile) -> None:

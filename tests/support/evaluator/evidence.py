@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Collection, Container
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles, read_manifests
 from benchlock.evaluator.runner.run_outcome import Ending
 from benchlock.evaluator.runner.run_stages import StageOutcome, harness_version
+from benchlock.evaluator.statistics.early_stopping import count_discarded
 from benchlock.evaluator.workflows.run_record import Attempt, make_run_end
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
@@ -57,6 +58,7 @@ def make_run(
     classes: int = 10,
     has_nan: bool = False,
     outcome: str = "done",
+    queries: int = QUERIES,
 ) -> Run:
     """Return a run of the lock's first platform, with its blobs in ``store``.
 
@@ -70,6 +72,7 @@ def make_run(
         classes: How many scores there are of each sample.
         has_nan: Whether all scores are NaN, which the harness scores as those before 1.3.0 did.
         outcome: What the run is recorded as; the harness always says that it is done.
+        queries: How many timed calls there are.
     """
     platform = lock.image.platforms[0]
     manifests = read_manifests(lock, store)
@@ -80,10 +83,11 @@ def make_run(
         output = Path(folder) / "out"
         output.mkdir()
         answers = range(right) if isinstance(right, int) else frozenset(right)
-        _leave(lock, store, Path(folder), answers, slowness, classes, random=_random(run), has_nan=has_nan)
-        ran = 1.5 * slowness
+        times = _Times(queries, slowness, _random(run))
+        _leave(lock, store, Path(folder), answers, times, classes, has_nan=has_nan)
+        ran = 1.5 * slowness * max(1, queries // QUERIES)
         ending = Ending(0, out_of_memory=False, log=b"", started_in=0.5, ran=ran, watched=0.01)
-        at_end = at + timedelta(minutes=1)
+        at_end = at + timedelta(seconds=max(60, ran))
         end = make_run_end(attempt, StageOutcome(ending, output), {**TIMINGS, "run": ran}, store, Path(folder), at_end)
     assert end.outcome == outcome, end.failure_message
     start = RunStart(
@@ -100,6 +104,14 @@ def make_run(
     return decode_run(encode_run(Run(start, end)), run)  # as the registry gives it back
 
 
+class _Times(NamedTuple):
+    """What decides the times of a run."""
+
+    queries: int
+    slowness: int
+    random: np.random.Generator
+
+
 def _random(run: RunId) -> np.random.Generator:
     """Return numbers by which the times of a run differ from those of every other run."""
     return np.random.default_rng(list(run.encode()))
@@ -110,10 +122,9 @@ def _leave(
     store: BlobStore,
     folder: Path,
     right: Container[int],
-    slowness: int,
+    times: _Times,
     width: int,
     *,
-    random: np.random.Generator,
     has_nan: bool,
 ) -> None:
     """Write what a harness leaves to ``folder/out``."""
@@ -134,9 +145,11 @@ def _leave(
         named = {job.model.outputs[0].name: scores}
         save_file(named, output / "predictions.safetensors", metadata)
         quality = score(job, folder / "dataset", output / "predictions.safetensors", admits_non_finite=has_nan).quality
-    columns, account, performance = _leave_times(lock, output, slowness, random)
+    columns, account, performance = _leave_times(lock, output, times)
     if columns:
-        save_file({**columns, "warmup_ns": random.integers(1 << 20, size=3)}, output / "samples.safetensors", metadata)
+        save_file(
+            {**columns, "warmup_ns": times.random.integers(1 << 20, size=3)}, output / "samples.safetensors", metadata
+        )
     document = {
         "schema": 1,
         "harness": lock.harness.version,
@@ -160,17 +173,16 @@ def _leave(
     (output / "result.json").write_text(json.dumps(document))
 
 
-def _leave_times(
-    lock: Lock, output: Path, slowness: int, random: np.random.Generator
-) -> tuple[dict[str, Any], Any, Any]:
+def _leave_times(lock: Lock, output: Path, times: _Times) -> tuple[dict[str, Any], Any, Any]:
     """Leave LoadGen's log, and return the columns of the samples, LoadGen's account, and the phase's facts."""
     if not is_timed(lock):
         return {}, None, None
-    number = np.arange(QUERIES, dtype=np.int64)
+    queries, slowness, random = times
+    number = np.arange(queries, dtype=np.int64)
     latency = (1_000_000 + 1000 * (number * 37 % QUERIES)) * slowness
-    one, other = random.choice(QUERIES, 2, replace=False)
+    one, other = random.choice(queries, 2, replace=False)
     latency[[one, other]] = latency[[other, one]]
-    before = np.full(QUERIES, 2000, np.int64)
+    before = np.full(queries, 2000, np.int64)
     start = np.cumsum(latency + before) - latency - before
     columns = {
         "latency_ns": latency,
@@ -179,7 +191,7 @@ def _leave_times(
         "start_ns": start,
         "before_ns": before,
         "end_ns": start + before + latency,
-        "samples": np.ones(QUERIES, np.int64),
+        "samples": np.ones(queries, np.int64),
         "index": number % 2,
     }
     (output / "loadgen").mkdir()
@@ -205,23 +217,25 @@ def _leave_times(
 
 
 def single_stream_results(latency: NDArray[np.int64], start: NDArray[np.int64]) -> dict[str, Any]:
-    """Return the results that LoadGen logs of valid queries, in nanoseconds; their number is ``QUERIES``."""
-    ordered, mean = np.sort(latency), int(latency.sum()) // QUERIES
+    """Return the results that LoadGen logs of valid queries, in nanoseconds."""
+    queries, ordered = len(latency), np.sort(latency)
+    mean = int(latency.sum()) // queries
+    ends = {share: queries - count_discarded(queries, share) for share in (0.9, 0.99)}
     return {
         "result_validity": "VALID",
         "result_min_duration_met": True,
         "result_min_queries_met": True,
         "early_stopping_met": True,
-        "result_query_count": QUERIES,
-        "result_qps_with_loadgen_overhead": float(f"{(QUERIES - 1) * 1e9 / int(start[-1]):.6g}"),
+        "result_query_count": queries,
+        "result_qps_with_loadgen_overhead": float(f"{(queries - 1) * 1e9 / int(start[-1]):.6g}"),
         "result_qps_without_loadgen_overhead": float(f"{1e9 / mean:.6g}"),
-        "early_stopping_latency_ss": int(ordered[QUERIES - 78]),  # of 1,000 queries, 77 are discarded
-        "early_stopping_latency_ms": int(ordered[QUERIES - 2]),
+        "early_stopping_latency_ss": int(ordered[ends[0.9]]),
+        "early_stopping_latency_ms": int(ordered[ends[0.99]]),
         "result_min_latency_ns": int(ordered[0]),
         "result_max_latency_ns": int(ordered[-1]),
         "result_mean_latency_ns": mean,
         **{
-            f"result_{share:.2f}_percentile_latency_ns": int(ordered[int(QUERIES * share / 100)])
+            f"result_{share:.2f}_percentile_latency_ns": int(ordered[int(queries * share / 100)])
             for share in (50, 90, 95, 97, 99, 99.9)
         },
     }

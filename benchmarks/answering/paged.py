@@ -1,0 +1,135 @@
+"""A registry that is large in everything that pages show: versions, runs, samples of a run, jobs and machines."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.local.local_registry import LocalRegistry, now, open_registry
+from benchlock.api.schemas.pagination_cursors import encode_cursor
+from benchlock.api.web.links import (
+    artifact_path,
+    compare_path,
+    job_path,
+    leaderboard_path,
+    lock_diff_path,
+    lock_path,
+    run_path,
+    with_query,
+)
+from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
+from benchlock.evaluator.records.run_store import insert_end, insert_start
+from benchlock.evaluator.records.run_types import Run, new_run_id
+from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.lock.lockfile import Lock
+from benchmarks.answering.servers import Benchlock
+from benchmarks.resolving.filling import fill
+from benchmarks.resolving.universes import Release, Universe, version
+from tests.support.evaluator.evidence import CURRENT, IDX, make_run
+from tests.support.evaluator.queues import ANY, BOOT, LARGE, facts, machine
+from tests.support.resolution.variants import variant
+
+VERSIONS, OF_ONE, RUNS, SAMPLES, WAITING, LOCKS, MEASURED, ROWS = 10_000, 3_000, 10_000, 10**6, 60, 20, 200, 50
+_LONG: Final = "long"
+_BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class LargeBenchlock(Benchlock):
+    """`benchlock serve` over that registry.
+
+    The newest runs each have files of their own; an older one is the record of one of them, at another time.
+    """
+
+    def fill(self) -> None:
+        """Write the registry; note the addresses of its lists, of their last pages, and of its pages with charts."""
+        self._universe = Universe(VERSIONS // 1000)
+        home = self._folder / "registry"
+        fill(self._universe, home, (Release("dataset", _LONG, number) for number in range(OF_ONE)))
+        registry = open_registry(str(home), lambda _: None)
+        locks = [_lock(registry, number) for number in range(LOCKS)]
+        runs = _record(registry, locks)
+        queue = open_queue(registry)
+        for number in range(WAITING):
+            queue.enrol(machine(number), BOOT, facts())
+        jobs = [
+            queue.submit(JobRequest(new_job_id(now()), locks[number % LOCKS].id, (ANY, LARGE)[number % 2]))
+            for number in range(WAITING)
+        ]
+        registry.database.dispose()
+        self._note(locks, runs, jobs[0].id)
+
+    def _note(self, locks: list[Lock], runs: list[Run], job: str) -> None:
+        ids = [run.id for run in reversed(runs)]  # newest first
+        last = {"cursor": encode_cursor((ids[-ROWS - 1],))}
+        model, dataset = locks[0].model.name, f"{locks[0].dataset.name}@{locks[0].dataset.version}"
+        self.lists = {
+            "front page": "/",
+            "catalogue": "/artifacts",
+            "search": "/artifacts?search=a",
+            f"artifact with {OF_ONE:,} versions": artifact_path("dataset", _LONG),
+            "model": artifact_path("model", model),
+            "runs": "/runs",
+            "runs of a model": with_query("/runs", model=model),
+            "done runs": "/runs?outcome=done",
+            "leaderboards": "/leaderboards",
+            "lock": lock_path(locks[0].id),
+            "lock diff": lock_diff_path(locks[0].id, locks[1].id),
+            "new evaluation": "/new",
+            "preview": with_query("/new", model=model, dataset=locks[0].dataset.name, split=locks[0].dataset.split),
+            f"queue, {WAITING} jobs and machines": "/jobs",
+            "job": job_path(job),
+            "audit log": "/audit",
+            "yank": with_query("/yank", target=f"model/{model}@{locks[0].model.version}"),
+        }
+        self.last_pages = {
+            "runs": with_query("/runs", **last),
+            "done runs": with_query("/runs", outcome="done", **last),
+            f"artifact with {OF_ONE:,} versions": with_query(artifact_path("dataset", _LONG), below=version(ROWS)),
+        }
+        self.charts = {
+            "run": run_path(ids[1]),
+            f"run with {SAMPLES:,} samples": run_path(ids[0]),
+            "two runs compared": compare_path((ids[1], ids[2])),
+            f"the same with {SAMPLES:,} samples": compare_path((ids[0], ids[2])),
+            f"{LOCKS} runs compared": compare_path(ids[1 : LOCKS + 1]),
+            f"leaderboard of {MEASURED} runs": leaderboard_path(dataset, locks[0].dataset.split),
+            "provenance": f"{run_path(ids[1])}/provenance",
+        }
+
+
+def _lock(registry: LocalRegistry, number: int) -> Lock:
+    """Publish a model; the first one with all that its lock names."""
+    name = f"model-{number}"
+    model = {"name": name}
+    made = variant({"model": model, "files": IDX, "lock": CURRENT, "request": {"model": model | {"version": "*"}}})
+    made.publish(registry.catalogue, registry.store, ("model",) if number else KINDS)
+    registry.catalogue.put_lock(made.lock)
+    return made.lock
+
+
+def _record(registry: LocalRegistry, locks: list[Lock]) -> list[Run]:
+    """Record the runs, oldest first; the last one has a million samples."""
+    times = [_BEGIN + timedelta(minutes=5 * number) for number in range(RUNS)]
+    new = times[-MEASURED:]
+    measured = [
+        make_run(
+            locks[place % LOCKS], registry.store, at=at, slowness=1 + place % LOCKS % 4,
+            queries=SAMPLES if at == times[-1] else 1000,
+        )
+        for place, at in enumerate(new)
+    ]  # fmt: skip
+    older = [_move(measured[place % (MEASURED - 1)], at) for place, at in enumerate(times[:-MEASURED])]
+    with write_transaction(registry.database) as connection:
+        for run in (*older, *measured):
+            assert run.end is not None
+            insert_start(connection, run.start)
+            insert_end(connection, run.id, run.end)
+    return [*older, *measured]
+
+
+def _move(run: Run, at: datetime) -> Run:
+    assert run.end is not None
+    start = replace(run.start, id=new_run_id(at), started_at=at)
+    return Run(start, replace(run.end, ended_at=at + (run.end.ended_at - run.start.started_at)))

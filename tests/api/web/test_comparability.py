@@ -1,6 +1,7 @@
 """Whether runs are comparable: the pages and ``benchlock compare`` give one verdict with the same reasons."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -186,7 +187,12 @@ def test_the_page_and_the_command_agree_whether_a_pair_is_comparable(pool: Pool,
     told = {(finding["metric"], finding["answer"], finding["reason"]) for finding in document["findings"]}
     assert len(told) == len(page.tables["findings"].rows) > 0
     for metric, verdict, reason in told:
-        assert any(f" {metric}" in line and line.endswith(f": {verdict}: {reason}") for line in page.context["answers"])
+        change, rest = match.groups() if (match := re.fullmatch(r"([+-]?[\d.]+%)[,;]? (.+)", reason)) else ("", reason)
+        finding = f"{metric} {change}".rstrip()
+        assert any(
+            f": {verdict}: " in line and f" {finding}" in line and line.endswith(f": {rest}")
+            for line in page.context["answers"]
+        )
 
 
 def test_what_the_command_does_not_compare_the_page_refuses_in_the_same_words(pool: Pool) -> None:

@@ -105,7 +105,7 @@ files, and prints what else the shell needs.
 """
 TAGS = {
     "artifacts": "Artifacts", "locks": "Requests and locks", "blobs": "Blobs", "runs": "Runs", "jobs": "Jobs",
-    "workers": "Workers", "access": "Access", "upkeep": "Maintenance", "health": "Health",
+    "workers": "Workers", "access": "Access", "upkeep": "Maintenance", "health": "Health", "pages": "Pages as JSON",
 }  # fmt: skip
 SCHEMA_TITLES = {
     "model": "Model",

@@ -19,6 +19,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell, name_column
 from benchlock.evaluator.analysis.tables import Cell, Column
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
+from benchlock.evaluator.queue.queue_texts import describe_line, describe_seconds
 from benchlock.evaluator.queue.queue_types import new_job_id
 
 _HERE: Final = Path(__file__).parent
@@ -108,6 +109,8 @@ def _environment() -> Environment:
         "digest": _show_digest,
         "bytes": _show_bytes,
         "line": escape_line,
+        "progress": lambda line: escape_line(describe_line(line)),
+        "seconds": describe_seconds,
         "cell": _show_cell,
         "heading": name_column,
         "draw": _draw,

@@ -2,8 +2,8 @@
 
 import asyncio
 import gc
-import inspect
 from collections.abc import Awaitable, Callable
+from types import AsyncGeneratorType
 from typing import Any
 
 import pytest
@@ -46,9 +46,18 @@ class Client:
         path, _, query = path.partition("?")
         headers = [(b"host", b"127.0.0.1"), *([(b"last-event-id", last.encode())] if last else [])]
         self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "GET",
-            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
         }
         self._app, self.text, self.left, self._asked = app, "", asyncio.Event(), False
         self._news = asyncio.Event()
@@ -63,6 +72,8 @@ class Client:
     async def send(self, message: Any) -> None:  # noqa: ANN401 - a message of ASGI
         self.text += message.get("body", b"").decode()
         self._news.set()
+        if not message.get("more_body", True):
+            self.left.set()  # a server ends ``receive`` with the response
 
     async def run(self) -> None:
         await self._app(self._scope, self.receive, self.send)  # type: ignore[arg-type] # a scope of HTTP
@@ -133,9 +144,9 @@ def test_nothing_is_left_when_all_clients_have_gone(
             await clients[0].read(": still watching")
             for client in clients:
                 client.left.set()
+        reads = [task for task in asyncio.all_tasks() if task.get_coro().__name__ == "_poll"]  # type: ignore[union-attr]
         async with asyncio.timeout(60):
-            while any(task.get_coro().__name__ == "_poll" for task in asyncio.all_tasks()):  # type: ignore[union-attr]
-                await asyncio.sleep(0.01)
+            await asyncio.gather(*reads)
         gc.collect()
         assert streams() == 0
         assert app.state.service.metrics.in_flight._value.get() == 0
@@ -146,4 +157,5 @@ def test_nothing_is_left_when_all_clients_have_gone(
 def streams() -> int:
     """The number of streams that have not ended."""
     code = LiveJobs.stream.__code__
-    return sum(inspect.isasyncgen(one) and one.ag_code is code and one.ag_frame is not None for one in gc.get_objects())
+    generators = (one for one in gc.get_objects() if type(one) is AsyncGeneratorType)
+    return sum(one.ag_code is code and one.ag_frame is not None for one in generators)

@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,23 +10,15 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_queue import RemoteQueue
-from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.http.service_settings import VERSION
-from benchlock.api.local.local_registry import now, open_registry
+from benchlock.api.local.local_registry import now
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.stores.http_store import open_session, parse_server
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.progress_reports import ProgressReports
-from benchlock.evaluator.queue.queue_types import JobId, JobRequest, Lease, new_job_id
+from benchlock.evaluator.queue.queue_types import JobId
 from benchlock.evaluator.records.run_types import RunEnd, RunId
-from benchlock.registry.artifact_names import KINDS
-from tests.support.api.serving import Served, service
-from tests.support.evaluator.evidence import CURRENT, IDX, make_run
-from tests.support.evaluator.queues import ANY, BOOT, facts, machine
-from tests.support.resolution.variants import variant
+from tests.support.api.live_runs import Running, begin_runs, connect_worker
+from tests.support.api.serving import service
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -37,32 +28,9 @@ NUMBERS = "[...document.querySelectorAll('ol.log > li')].map(line => line.value)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A run of a job, and another one that was not queued."""
-
-    folder: Path
-    lease: Lease
-    run: RunId
-    other: RunId
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Running:
-    registry = open_registry(str(tmp_path / "registry"), lambda _: None, create=True)
-    made = variant({"files": IDX, "lock": CURRENT})
-    made.publish(registry.catalogue, registry.store, KINDS)
-    registry.catalogue.put_lock(made.lock)
-    queue = open_queue(registry)
-    queue.submit(JobRequest(new_job_id(now()), made.lock.id, ANY))
-    queue.enrol(machine(1), BOOT, facts())
-    lease = queue.lease(machine(1), BOOT)
-    assert lease is not None
-    start, other = (make_run(made.lock, registry.store, at=now()).start for _ in range(2))
-    assert queue.begin(lease.fence, start) is not None
-    ClientRuns(registry.database, now).start(other)
-    registry.database.dispose()
-    return Running(tmp_path / "registry", lease, start.id, other.id)
+    return begin_runs(tmp_path / "registry")
 
 
 @pytest.fixture
@@ -73,10 +41,6 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def connect(site: Served) -> RemoteQueue:
-    return RemoteQueue(ApiClient(open_session(parse_server(site.url)), VERSION, has_token=False))
-
-
 def path_of(id_: RunId | JobId) -> str:
     kind, _, rest = id_.partition("/")
     return f"/{kind}s/{rest}"
@@ -84,7 +48,7 @@ def path_of(id_: RunId | JobId) -> str:
 
 def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(browser: Browser, running: Running) -> None:
     with service(running.folder) as site:
-        queue, page, told = connect(site), browser.new_page(), list[str]()
+        queue, page, told = connect_worker(site.url), browser.new_page(), list[str]()
         page.on("pageerror", lambda error: told.append(str(error)))
         page.goto(site.url + path_of(running.run))
         page.get_by_text("has not reported progress yet").wait_for()
@@ -127,7 +91,7 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
 
 def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: Running) -> None:
     with service(running.folder) as site:
-        queue = connect(site)
+        queue = connect_worker(site.url)
         with ProgressReports(SILENT, partial(queue.report, running.lease.fence)) as reports:
             with reports.task('golden <b onload="x">', 3) as advance:
                 advance(2)

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def path_of(id_: RunId | JobId) -> str:
 
 
 def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(browser: Browser, running: Running) -> None:
-    with service(running.folder) as site:
+    with service(running.folder) as site, ExitStack() as later:
         queue, page, told = connect_worker(site.url), browser.new_page(), list[str]()
         page.on("pageerror", lambda error: told.append(str(error)))
         page.goto(site.url + path_of(running.run))
@@ -61,14 +62,10 @@ def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(brow
                     if step == 2 * STEPS // 3:
                         with pytest.raises(UnavailableError):
                             queue.holds(running.lease.fence)  # the last lines were reported to nobody
-                        again = service(running.folder, port=site.port)
-                        again.__enter__()
+                        later.enter_context(service(running.folder, port=site.port))
                     advance(1)
                     time.sleep(0.3)  # so that steps have lines of their own
-            try:
-                follow_to_the_end(page, running, queue)
-            finally:
-                again.__exit__(None, None, None)
+            follow_to_the_end(page, running, queue)
         assert told == []
 
 

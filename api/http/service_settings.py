@@ -25,7 +25,7 @@ class ConcurrencyBound:
 CONCURRENCY_BOUNDS: Final = MappingProxyType(
     {
         "watch": ConcurrencyBound(32, 96),
-        "page": ConcurrencyBound(128, 384),
+        "page": ConcurrencyBound(128, 160),
         "wait": ConcurrencyBound(96, 128),
         "send": ConcurrencyBound(32, 96),
         "read": ConcurrencyBound(48, 160),

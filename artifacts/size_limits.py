@@ -20,6 +20,8 @@ ROLE: Final = 64
 """The role of a blob of a run."""
 MACHINE: Final = 64
 """The name of a machine, its boot id, and the nonce of a request for work."""
+TASK: Final = 64
+"""The name of a task in the progress of a job."""
 TARGET: Final = 400
 """An artifact with its kind, name and version, as written in a request."""
 CONSTRAINT: Final = 4000

@@ -5,9 +5,12 @@ a large registry: when a reader with a slow processor and network sees them, and
 """
 
 import argparse
+import math
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -15,17 +18,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, sync_playwright
+from scipy.stats import t
 
 from benchlock.api.local.local_registry import open_registry
+from benchlock.artifacts.user_output import SILENT
+from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchmarks.answering import paged
 from benchmarks.answering.servers import Answering, Benchlock, MlflowTracking
 from benchmarks.resolving.report import machine, write
 from benchmarks.transferring.peers import versions
+from tests.support.api.live_runs import begin_runs, connect_worker
+from tests.support.api.serving import Served, service
 from tests.support.registry.filled import fill
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -43,6 +52,47 @@ LONG_TASKS = """() => new Promise(resolve => {
     .observe({type: "longtask", buffered: true})
   setTimeout(() => resolve(excess), 100)
 })"""
+
+OPEN, MOST_SHARE, PHASE_SECONDS, REPORT_SECONDS = 100, 5, 6, 0.5
+CLIENT = """
+import asyncio, sys
+port, path, count = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+async def watch(opened):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n".encode())
+    told = 0
+    while part := await reader.read(1 << 16):
+        if b"event: state" in part: opened.release()
+        told += part.count(b"event: line")
+        totals[writer] = told
+totals = {}
+async def main():
+    opened = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(watch(opened)) for _ in range(count)]
+    for _ in range(count): await opened.acquire()
+    print("open", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    print(sum(totals.values()), flush=True)
+    for task in tasks: task.cancel()
+asyncio.run(main())
+"""
+"""Opens pages' streams, says so, and at the end of its input says how many lines they got."""
+CALL = """
+import os, statistics, sys, time
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+import numpy as np
+one, seconds, end = np.ones((192, 192), np.float32), [], time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    start = time.perf_counter(); one @ one; seconds.append(time.perf_counter() - start)
+print(statistics.median(seconds))
+"""
+"""Times a call as a harness does: alone in a process of one thread."""
+LIVE_METHOD = f"""\
+A simulated worker reports a line every {REPORT_SECONDS} s over HTTP, also while no page is open. {OPEN} connections of
+one process read the events of the page of its run. Beside them, a process of one thread times a product of matrices
+for {PHASE_SECONDS} s, in place of the harness of a run. Interleaved: every round measures without and with the pages,
+in every other round in the other order. The interval is Student's t over the rounds' own ratios.
+"""
 
 METHOD = f"""\
 Both show {RUNS} runs; MLflow's have {METRICS} metrics each. A page is opened by Debian's Chromium in a new profile, on
@@ -97,7 +147,12 @@ def main() -> None:
     """Measure; print the tables and bars, and write them into RESULTS.md."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=7)
-    rounds = options.parse_args().rounds
+    options.add_argument("--live", action="store_true", help="measure the pages of a run in progress alone")
+    given = options.parse_args()
+    rounds = given.rounds
+    report_live(rounds)
+    if given.live:
+        return
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="benchlock-pages-") as temporary:
         folder = Path(temporary)
@@ -248,6 +303,86 @@ def bars(opened: dict[str, list[Opened]], large: Large) -> Iterator[str]:
         yield f"- {met(worst <= most)}: pages {what} within {most} ms (worst {worst:,.0f} ms)"
     tasks = max(statistics.median(plain.long_tasks for plain, _ in pairs) for pairs in large.opened.values())
     yield f"- {met(tasks == 0)}: no task of a page takes longer than 50 ms without throttling ({tasks:.0f} ms more)"
+
+
+def report_live(rounds: int) -> None:
+    """Measure what pages of a run in progress cost; print it, and write it into RESULTS.md."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="benchlock-live-") as temporary:
+        idle, watched = watch_pages(Path(temporary), rounds)
+    shares = [statistics.median(phase.share for phase in phases) * 100 for phases in (idle, watched)]
+    changes = [math.log(beside.p50 / alone.p50) for alone, beside in zip(idle, watched, strict=True)]
+    low, high = (100 * math.expm1(end) for end in student_interval(changes))
+    cost, mean, ends = (
+        shares[1] - shares[0],
+        100 * math.expm1(statistics.mean(changes)),
+        f"{low:+.2f} % to {high:+.2f} %",
+    )
+    body = [
+        f"| | CPU of the service, % of a core |\n| --- | ---: |\n| no page | {shares[0]:.1f} |",
+        f"| {OPEN} pages | {shares[1]:.1f} |\n",
+        f"- {met(cost <= MOST_SHARE)}: {OPEN} open pages cost at most {MOST_SHARE} % of a core ({cost:.1f} %)",
+        f"- {met(low <= 0 <= high)}: no change of the p50 of a call beside them ({mean:+.2f} %, 95 % interval {ends})",
+        f"\nMeasured {datetime.now(UTC):%Y-%m-%d}: {(time.monotonic() - start) / 60:.0f} minutes, {rounds} rounds.",
+    ]
+    write(RESULTS, "pages: A run in progress", "\n".join(("### A run in progress", "", LIVE_METHOD, *body, "")))
+    print("\n".join(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The CPU share of the service over a phase, and the median seconds of a call beside it."""
+
+    share: float
+    p50: float
+
+
+def watch_pages(folder: Path, rounds: int) -> tuple[list[Phase], list[Phase]]:
+    """Measure without and with open pages in turn, in every other round in the other order."""
+    running = begin_runs(folder / "registry")
+    phases: dict[int, list[Phase]] = {0: [], OPEN: []}
+    with service(running.folder) as served:
+        job = running.lease.job.removeprefix("job/")
+        path = f"/jobs/{job}/events?fence={running.lease.fence}"
+        send = partial(connect_worker(served.url).report, running.lease.fence)
+        with ProgressReports(SILENT, send) as reports, reports.task("performance", 1 << 20) as advance:
+            for number in range(rounds):
+                for count in (0, OPEN)[:: -1 if number % 2 else 1]:
+                    phases[count].append(watch_phase(served, path, count, advance))
+    return phases[0], phases[OPEN]
+
+
+def watch_phase(served: Served, path: str, count: int, advance: Callable[[int], None]) -> Phase:
+    """Open ``count`` pages from one process, and report progress while a call is timed in another one."""
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT, str(served.port), path, str(count)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert client.stdout is not None
+    client.stdout.readline()  # every page is open
+    call = subprocess.Popen([sys.executable, "-c", CALL, str(PHASE_SECONDS)], stdout=subprocess.PIPE)
+    began, used = time.monotonic(), cpu_seconds(served.process.pid)
+    while call.poll() is None:
+        advance(1)
+        time.sleep(REPORT_SECONDS)
+    share = (cpu_seconds(served.process.pid) - used) / (time.monotonic() - began)
+    said, _ = client.communicate(b"")  # which ends it
+    if int(said) < count * PHASE_SECONDS:
+        raise RuntimeError("pages were not told of progress")
+    return Phase(share, float(call.communicate()[0]))
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process so far."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean."""
+    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.mean(values) - half, statistics.mean(values) + half
 
 
 def met(is_met: object) -> str:

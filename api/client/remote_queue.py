@@ -28,6 +28,7 @@ from benchlock.evaluator.queue.queue_types import (
     Machine,
     MachineId,
     Phase,
+    ProgressLine,
     new_job_id,
 )
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, fit_end
@@ -140,6 +141,11 @@ class RemoteQueue:
         return self._request(
             "PATCH", f"leases/{fence}", wire.HeartbeatResponse, wire.HeartbeatRequest(phase=phase), patience
         ).answer
+
+    def report(self, fence: Fence, lines: Sequence[ProgressLine]) -> None:
+        """Send lines of the progress of a lease."""
+        body = wire.ProgressReport(lines=tuple(lines))
+        self._client.send_once("POST", f"leases/{fence}/progress", body, self._times.answer)
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the end of the run of a lease."""

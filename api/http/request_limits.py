@@ -145,6 +145,7 @@ RELEASE_SLOTS: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=No
 """Releases the slots of the current request; called when its response is complete."""
 
 WATCH: Final = {"at_once": "watch"}
+WATCH_PAGE: Final = {"at_once": "page"}
 WAIT: Final = {"at_once": "wait"}
 READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}

@@ -125,7 +125,7 @@ def _network_forms(text: str) -> tuple[str, ...]:
 
 HEAD_MS: Final = 10_000
 """Milliseconds within which the head of a request must arrive."""
-CONNECTIONS: Final = 1024
+CONNECTIONS: Final = 1280
 """Maximum number of connections; others wait until one is closed. Idle ones are closed after ``HEAD_MS``."""
 _DIGITS: Final = 640
 """Maximum digits of a parsed integer: parsing blocks all threads, for 0.1 ms with 4,300 digits."""

@@ -25,6 +25,7 @@ class ConcurrencyBound:
 CONCURRENCY_BOUNDS: Final = MappingProxyType(
     {
         "watch": ConcurrencyBound(32, 96),
+        "page": ConcurrencyBound(128, 160),
         "wait": ConcurrencyBound(96, 128),
         "send": ConcurrencyBound(32, 96),
         "read": ConcurrencyBound(48, 160),
@@ -36,8 +37,9 @@ CONCURRENCY_BOUNDS: Final = MappingProxyType(
     }
 )
 
-"""Categories: watching a job, waiting for a lease, uploading a blob, downloading one, resolving or explaining, sending
-a large document, listing runs, jobs, machines or the audit log, ending a run, and verdicts or comparisons.
+"""Categories: watching a job, watching its page, waiting for a lease, uploading a blob, downloading one, resolving or
+explaining, sending a large document, listing runs, jobs, machines or the audit log, ending a run, and verdicts or
+comparisons.
 
 The remaining connections serve short requests, above all heartbeats.
 """

@@ -6,7 +6,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import DigestText
-from benchlock.evaluator.queue.queue_types import Beat, Job, JobText, Lease, Machine, MachineText, Phase
+from benchlock.evaluator.queue.queue_types import (
+    MAX_LINES,
+    Beat,
+    Job,
+    JobText,
+    Lease,
+    Machine,
+    MachineText,
+    Phase,
+    ProgressLine,
+)
 from benchlock.evaluator.records.run_types import Isolation, Moment, RunEnd, RunStart, RunText
 
 Boot = Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.MACHINE)]
@@ -81,6 +91,12 @@ class HeartbeatRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A heartbeat with the current phase of the job."""
 
     phase: Phase
+
+
+class ProgressReport(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Lines of the progress of a job, in the order of their numbers."""
+
+    lines: Annotated[tuple[ProgressLine, ...], Meta(max_length=MAX_LINES)]
 
 
 class HeartbeatResponse(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell, name_column
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
+from benchlock.evaluator.queue.queue_texts import describe_line, describe_seconds
 from benchlock.evaluator.queue.queue_types import new_job_id
 
 _HERE: Final = Path(__file__).parent
@@ -154,6 +155,8 @@ def _environment() -> Environment:
         "bytes": _show_bytes,
         "line": escape_line,
         "columns": show_columns,
+        "progress": lambda line: escape_line(describe_line(line)),
+        "seconds": describe_seconds,
         "heading": name_column,
         "draw": _draw,
         "code": _show_code,

@@ -7,6 +7,7 @@ Their rows change: a job is queued, leased and ended. Append-only tables stand b
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
 
+from benchlock.artifacts.size_limits import TASK
 from benchlock.evaluator.records.runs_schema import RUN_ID
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
 from benchlock.registry.database.registry_schema import APPEND_ONLY, metadata
@@ -126,6 +127,17 @@ leases = Table(  # one row per lease, never deleted; its number is the fence
     Column("nonce", TEXT),  # of the request that it answers
     Index(None, "job", "fence"),
     sqlite_autoincrement=True,
+)
+
+progress_lines = Table(  # the last lines of progress of each lease; a worker numbers its own
+    "progress_lines",
+    metadata,
+    Column("fence", COUNTED, ForeignKey("leases.fence"), primary_key=True, autoincrement=False),
+    Column("number", WHOLE, primary_key=True, autoincrement=False),
+    Column("task", bounded_text(TASK), nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("total", BigInteger),  # null if it is unknown
+    sqlite_with_rowid=False,
 )
 
 lease_slots = Table(  # a machine measures one job at a time: the primary key refuses a second

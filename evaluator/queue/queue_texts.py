@@ -3,7 +3,7 @@
 from typing import Final
 
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.queue_types import Job, Machine
+from benchlock.evaluator.queue.queue_types import Job, Machine, ProgressLine
 
 _SKEW_SHOWN: Final = 5.0
 """Minimum difference of clocks in seconds that a description mentions."""
@@ -37,6 +37,11 @@ def describe_seconds(seconds: float) -> str:
         if whole >= size:
             return f"{whole // size} {name} {whole % size // small} {rest}"
     return f"{whole} s"
+
+
+def describe_line(line: ProgressLine) -> str:
+    """Describe a line of progress."""
+    return f"{line.task}: {line.done:,}" + ("" if line.total is None else f" of {line.total:,}")
 
 
 def machine_state(machine: Machine) -> str:

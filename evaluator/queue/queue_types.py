@@ -202,6 +202,42 @@ class Lease(Struct, frozen=True):
         return Times(self.seconds)
 
 
+MAX_LINES: Final = 200
+"""The maximum number of lines of a lease that are kept, and of lines in one report."""
+_Number = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class ProgressLine(Struct, frozen=True):
+    """Line ``number`` of a lease: ``done`` of ``total`` units of a task; without ``total`` their number is unknown."""
+
+    number: _Number
+    task: Annotated[str, size_limits.limit_text(size_limits.TASK)]
+    done: _Count
+    total: _Count | None = None
+
+
+class LiveJob(Struct, frozen=True):
+    """What pages show of a job while it runs.
+
+    Attributes:
+        key: Changes whenever the page has to be loaded again.
+        state: The state of the job.
+        fence: Its last lease; 0 without one.
+        lines: The progress of that lease, at most ``MAX_LINES`` lines; of a hidden run, none.
+    """
+
+    key: str
+    state: str
+    fence: int
+    lines: tuple[ProgressLine, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The number of the last line; 0 without lines."""
+        return self.lines[-1].number if self.lines else 0
+
+
 class Machine(Struct, frozen=True):
     """A machine as the queue knows it.
 
@@ -358,6 +394,9 @@ class Queue(Protocol):
 
     def beat(self, fence: Fence, phase: Phase) -> Beat:
         """Extend the lease by its full length from now."""
+
+    def report(self, fence: Fence, lines: Sequence[ProgressLine]) -> None:
+        """Store lines of the lease's progress; do nothing for lines that are stored, or if the lease is over."""
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the run's end and the job's next state in one transaction.

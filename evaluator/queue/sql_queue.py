@@ -5,7 +5,7 @@ What appends to the run records uses ``write_transaction``, which is alone in th
 another transaction has locked are skipped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue import job_leases, job_status
 from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim, list_oldest_jobs
 from benchlock.evaluator.queue.job_matching import MachineFacts
+from benchlock.evaluator.queue.job_progress import find_job, load_live, store_lines
 from benchlock.evaluator.queue.job_status import (
     SEE,
     job_of,
@@ -39,9 +40,11 @@ from benchlock.evaluator.queue.queue_types import (
     JobState,
     Lease,
     LeaseEnd,
+    LiveJob,
     Machine,
     MachineId,
     Phase,
+    ProgressLine,
 )
 from benchlock.evaluator.queue.submission_checks import (
     check_again,
@@ -242,6 +245,23 @@ class SqlQueue:
             machine = select(leases.c.machine).where(leases.c.fence == fence).scalar_subquery()
             connection.execute(update(machines).where(machines.c.id == machine).values(seen=now))
             return "cancel" if cancelling else "keep"
+
+    def report(self, fence: Fence, lines: Sequence[ProgressLine]) -> None:
+        """Store lines of the lease's progress that it does not have yet."""
+        with row_lock_transaction(self._database) as connection:
+            if connection.execute(select_held().where(*_own(fence), jobs.c.fence == fence)).first() is not None:
+                store_lines(connection, fence, lines)
+
+    def live(self, known: Mapping[JobId, LiveJob | None]) -> dict[JobId, LiveJob]:
+        """Return jobs with their progress; ``known`` are the same jobs as returned before."""
+        self.settle()
+        with read_transaction(self._database) as connection:
+            return load_live(connection, known)
+
+    def job_of_run(self, run: RunId) -> JobId | None:
+        """Return the job whose lease began the run; None if the run was not queued."""
+        with read_transaction(self._database) as connection:
+            return find_job(connection, run)
 
     def commit(self, fence: Fence, run: RunId, end: RunEnd) -> Job:
         """Record the end of the lease's run and the job's next state in one transaction."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -28,6 +29,7 @@ from benchlock.evaluator.queue import lease_heartbeats
 from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
 from benchlock.evaluator.queue.lease_times import boot_id, since_boot
+from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
 from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
@@ -211,8 +213,12 @@ class Agent:
             journal = LeasedJournal(self.queue, lease, heartbeat, self._settled)
             labels = lease_heartbeats.make_labels(lease.queue, lease.fence)
             turn = HostTurn(lease_heartbeats.CONTAINER, labels, (descriptor,), heartbeat.enter)
-            with self._halting(journal):
-                error = self._run(lease, self.environment.build(journal, turn, engine), heartbeat)
+            runner = self.environment.build(journal, turn, engine)
+            with (
+                ProgressReports(runner.progress, partial(self.queue.report, lease.fence)) as reports,
+                self._halting(journal),
+            ):
+                error = self._run(lease, replace(runner, progress=reports), heartbeat)
             self._conclude(lease, journal, heartbeat, error)
         refusal = error if isinstance(error, UnauthorizedError) else heartbeat.refusal
         if refusal is not None:

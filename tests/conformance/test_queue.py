@@ -33,6 +33,7 @@ from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownN
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.queue_schema import eligible, job_results, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import (
+    MAX_LINES,
     Fence,
     FencedError,
     JobId,
@@ -40,6 +41,7 @@ from benchlock.evaluator.queue.queue_types import (
     Lease,
     LeaseEnd,
     MachineId,
+    ProgressLine,
     Queue,
     new_job_id,
 )
@@ -119,6 +121,44 @@ def tokens_of(database: Engine, count: int) -> list[TokenId]:
 @pytest.fixture
 def bench(database: Engine) -> Bench:
     return Bench(database)
+
+
+def lines_of(bench: Bench, job: JobId) -> list[ProgressLine]:
+    """The progress as pages read it."""
+    return list(cast("SqlQueue", bench.queue).live({job: None})[job].lines)
+
+
+def progress(*numbers: int) -> list[ProgressLine]:
+    return [ProgressLine(number, "accuracy", number, 359) for number in numbers]
+
+
+def test_progress_is_kept_once_and_its_last_lines_until_another_lease_reports(bench: Bench) -> None:
+    bench.enrol(1, 2)
+    job = bench.submit()
+    lease = bench.lease(1)
+    bench.queue.report(lease.fence, progress(1, 2, 3))
+    bench.queue.report(lease.fence, progress(2, 3, 4))  # the response was lost
+    assert lines_of(bench, job) == progress(1, 2, 3, 4)
+    bench.queue.report(lease.fence, progress(*range(5, MAX_LINES + 5)))
+    bench.queue.report(lease.fence, progress(*range(MAX_LINES + 5, MAX_LINES + 8)))
+    kept = progress(*range(8, MAX_LINES + 8))
+    assert lines_of(bench, job) == kept
+    bench.queue.commit(lease.fence, bench.begun(lease), end())
+    bench.queue.report(lease.fence, progress(MAX_LINES + 8))
+    assert lines_of(bench, job) == kept  # the lease is over
+    following = bench.submit()
+    bench.queue.report(bench.lease(2).fence, progress(1))
+    assert (lines_of(bench, job), lines_of(bench, following)) == ([], progress(1))
+
+
+def test_the_progress_of_a_hidden_run_is_shown_to_nobody(bench: Bench) -> None:
+    bench.enrol(1)
+    job = bench.submit()
+    lease = bench.lease(1)
+    run = bench.begun(lease)
+    bench.queue.report(lease.fence, progress(1))
+    bench.records.hide(run, "noise")
+    assert lines_of(bench, job) == []
 
 
 def test_a_job_is_leased_measured_and_done(bench: Bench) -> None:

@@ -47,6 +47,7 @@ class Reached(RemoteQueue):
     def __init__(self, client: ApiClient, behind: Queue) -> None:
         super().__init__(client)
         self.submit = behind.submit  # type: ignore[method-assign]
+        self.live = behind.live  # type: ignore[attr-defined]
         self.remove_unused_matches = behind.remove_unused_matches  # type: ignore[attr-defined]
 
 

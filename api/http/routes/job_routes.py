@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.http.live_jobs import LiveJobs
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_limits import ASK, LIST, WATCH
@@ -119,6 +120,7 @@ class QueueService:
         """Open the queue."""
         self.service, self.registry = service, service.registry
         self.queue = open_queue(service.registry)
+        self.live = LiveJobs(service, self.queue)
 
 
 class JobController(Controller):

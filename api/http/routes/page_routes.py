@@ -17,6 +17,7 @@ from benchlock.api.http.request_limits import COMPARE, LIST
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
 from benchlock.api.http.routes.artifact_routes import parse_version_filter
+from benchlock.api.http.routes.job_routes import QueueService
 from benchlock.api.http.routes.run_routes import parse_run_filter
 from benchlock.api.http.service_state import Service
 from benchlock.api.web.page import Page
@@ -163,9 +164,10 @@ class PageController(Controller):
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}", opt=READ_PAGE | COMPARE)
-    async def show_run(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
+    async def show_run(self, queues: Injected[QueueService], request: AnyRequest, run_id: RunIn) -> BytesResponse:
         """Answer with the page of a run."""
-        page = await service.compare.do(make_run, service.registry, parse_run_id(f"run/{run_id}"))
+        service, run = queues.service, parse_run_id(f"run/{run_id}")
+        page = await service.compare.do(make_run, service.registry, queues.queue, run)
         return respond_with_page(page, request, service)
 
 

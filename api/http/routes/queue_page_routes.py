@@ -2,14 +2,15 @@
 
 from typing import Annotated, Any, Final, cast, get_args
 
-from litestar import Controller, Request, Response, get, post
+from litestar import Controller, HttpMethod, Request, Response, get, post
 from litestar.params import Parameter
+from litestar.response import Stream
 from msgspec import UNSET
 
 from benchlock.api.http.page_responses import redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH, RUN, OpenAuthority
-from benchlock.api.http.request_limits import ASK, LIST, WHILE_FULL
+from benchlock.api.http.request_limits import ASK, LIST, WATCH_PAGE, WHILE_FULL
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.access_routes import revoke
@@ -40,6 +41,8 @@ from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
 
 AnyRequest = Request[Any, Any, Any]
 _LONGEST_FORM: Final = 1 << 16
+_DIGITS: Final = 10
+"""The maximum number of digits in the number of a line."""
 
 
 class QueuePageController(Controller):
@@ -63,6 +66,22 @@ class QueuePageController(Controller):
         """Answer with the page of a job."""
         page = await queues.service.work.do(make_job, queues.registry, queues.queue, parse_job_id(f"job/{job_id}"))
         return respond_with_page(page, request, queues.service)
+
+    @get("/jobs/{job_id:str}/events", opt=READ_PAGE | WATCH_PAGE, media_type="text/event-stream")
+    async def watch_job(
+        self,
+        queues: Injected[QueueService],
+        request: AnyRequest,
+        job_id: Annotated[str, Parameter(max_length=30)],
+        fence: Annotated[int, Parameter(ge=0)] = 0,
+        after: Annotated[int, Parameter(ge=0)] = 0,
+    ) -> Stream:
+        """Answer with the events of a job while it runs: its state, and its lines by their numbers."""
+        job = await queues.service.work.do(queues.queue.job, parse_job_id(f"job/{job_id}"))
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if last.isdecimal() and len(last) <= _DIGITS else after
+        events = iter(()) if request.method == HttpMethod.HEAD else queues.live.stream(job.id, fence, after)
+        return Stream(events, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
 
     @post("/jobs", opt=RUN | ASK | PAGE, status_code=303)
     async def submit_job(self, queues: Injected[QueueService], request: AnyRequest, data: Form) -> Response[bytes]:

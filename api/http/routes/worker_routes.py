@@ -91,6 +91,8 @@ EnrolIn = Annotated[wire.Enrolment, Body(examples=[encode_example({"boot": _BOOT
 DrainIn = Annotated[wire.DrainRequest, Body(examples=[encode_example({"draining": "its owner wants it"})])]
 LeaseIn = Annotated[wire.LeaseRequest, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
 BeatIn = Annotated[wire.HeartbeatRequest, Body(examples=[encode_example({"phase": "measuring"})])]
+_LINE = {"number": 3, "task": "accuracy", "done": 64, "total": 359}
+ProgressIn = Annotated[wire.ProgressReport, Body(examples=[encode_example({"lines": [_LINE]})])]
 BeginIn = Annotated[RunStart, Body(examples=[encode_example(RUN_START_EXAMPLE)])]
 CommitIn = Annotated[wire.EndRequest, Body(examples=[encode_example({"run": JOB["run"], "end": _END})])]
 ReleaseIn = Annotated[
@@ -212,6 +214,17 @@ class WorkerController(Controller):
         return wire.HeartbeatResponse(
             answer=await queues.service.prompt.do(queues.queue.beat, _fence(fence), data.phase)
         )
+
+    @post(
+        "/leases/{fence:str}/progress",
+        opt=RUN,
+        status_code=204,
+        summary="Report the progress of a job",
+        responses=describe_responses("invalid-input", body=True),
+    )
+    async def report_progress(self, queues: Injected[QueueService], fence: FenceIn, data: ProgressIn) -> None:
+        """Add lines to the progress that the page of the job shows; repeated lines have no effect."""
+        await queues.service.work.do(queues.queue.report, _fence(fence), data.lines)
 
     @post(
         "/leases/{fence:str}/release",

@@ -131,36 +131,82 @@ async function load(address) {
 
 async function replaceMain() {
   const main = document.querySelector("main");
-  if (document.hidden || document.activeElement?.closest("main form")) return;
+  if (document.hidden || document.activeElement?.closest("main form")) return false;
   const page = await load(location.href);
   const next = page?.querySelector("main");
-  if (!page || !main || !next) return;
+  if (!page || !main || !next) return false;
   main.replaceWith(next);
   addCopyButtons(next);
   document.body.dataset.refresh = page.body.dataset.refresh ?? "";
+  return true;
 }
 
-/** Renew the page until it ends: each second, or with each event of a stream and at the pace that the page names. */
-async function renew() {
-  const address = /** @type {HTMLElement | null} */ (document.querySelector("[data-events]"))?.dataset.events;
-  /** @type {EventSource | null} */
-  let stream = null;
-  const watch = () => {
+/** @type {EventSource | null} */
+let stream = null;
+
+/** Add a line of progress, unless the page has it already. @param {MessageEvent} event */
+function addLine(event) {
+  const log = document.querySelector("ol.log");
+  const number = Number(event.lastEventId);
+  if (!log || number <= lastNumber()) return;
+  const { text, done, total } = JSON.parse(event.data);
+  const line = document.createElement("li");
+  line.value = number;
+  line.textContent = text;
+  const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  log.append(line);
+  while (log.childElementCount > 200) log.firstElementChild?.remove();
+  if (isAtEnd) log.scrollTop = log.scrollHeight;
+  const now = document.querySelector("[data-now]");
+  const bar = document.querySelector("main progress");
+  if (now) now.textContent = text;
+  if (bar instanceof HTMLProgressElement) [bar.max, bar.value] = total ? [total, done] : [1, 0];
+}
+
+function lastNumber() {
+  return /** @type {HTMLLIElement | null} */ (document.querySelector("ol.log > li:last-child"))?.value ?? 0;
+}
+
+/** Follow the job of the page, if it has one: one stream, and none while nobody sees the page. */
+function watch() {
+  stream?.close();
+  stream = null;
+  const part = /** @type {HTMLElement | null} */ (document.querySelector("[data-events]"));
+  if (!part || document.hidden) return;
+  const address = new URL(part.dataset.events ?? "", location.href);
+  address.searchParams.set("after", String(lastNumber()));
+  stream = new EventSource(address);
+  stream.addEventListener("line", addLine);
+  stream.addEventListener("state", (event) => event.data === part.dataset.key || refresh());
+  stream.addEventListener("done", () => {
     stream?.close();
-    stream = address && !document.hidden && document.querySelector("[data-events]") ? new EventSource(address) : null;
-    stream?.addEventListener("job", async () => {
-      await replaceMain();
-      if (!document.querySelector("[data-events]")) stream?.close();
-    });
-  };
+    refresh();
+  });
+}
+
+async function refresh() {
+  if (await replaceMain()) watch();
+}
+
+/** Renew the page until it ends: at once with each change of its job, and at intervals where no events tell it all. */
+async function renew() {
   watch();
-  if (address) document.addEventListener("visibilitychange", watch);
+  document.addEventListener("visibilitychange", watch);
   for (let seconds; (seconds = Number(document.body.dataset.refresh)); ) {
-    await new Promise((resolve) => setTimeout(resolve, 1000 * (address ? seconds : Math.min(seconds, 1))));
-    if (document.body.dataset.refresh) await replaceMain();
+    const isOpen = () => stream?.readyState === EventSource.OPEN;
+    await new Promise((resolve) => setTimeout(resolve, 1000 * (isOpen() ? seconds : 1)));
+    if (!isOpen() || !document.querySelector("ol.log")) await refresh();
   }
   stream?.close();
 }
+
+setInterval(() => {
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-elapsed]"))) {
+    const seconds = Math.floor(Number(part.dataset.elapsed) + 1);
+    part.dataset.elapsed = String(seconds);
+    part.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  }
+}, 1000);
 
 renew();
 

@@ -1,15 +1,17 @@
 """The pages of the queue: its jobs and machines, and one job with the reason for its state."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.links import job_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.queue.queue_texts import (
@@ -22,8 +24,10 @@ from benchlock.evaluator.queue.queue_texts import (
 from benchlock.evaluator.queue.queue_types import (
     TERMINAL,
     Explanation,
+    Job,
     JobId,
     JobState,
+    LiveJob,
     Machine,
     MachineId,
     MachineMatch,
@@ -31,6 +35,8 @@ from benchlock.evaluator.queue.queue_types import (
 )
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
+from benchlock.evaluator.records.run_types import Run
+from benchlock.registry.lock.lockfile import Lock
 
 ROWS: Final = 50
 _REFRESH: Final = 5
@@ -150,6 +156,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
     Raises:
         UnknownNameError: There is no such job.
     """
+    live = queue.live({id_: None})
     explanation = queue.explain(id_)
     job, lock = explanation.job, find_lock(registry, explanation.job.lock)
     is_live = job.state not in TERMINAL
@@ -168,7 +175,8 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
             "job": job,
             "explanation": explanation,
             "is_live": is_live,
-            "events": f"/v1{job_path(job.id)}/events" if is_live else "",
+            "events": f"{job_path(job.id)}/events" if is_live else "",
+            "live": make_live(live[id_], job, lock, _find_run(registry, job)),
             "summary": "The lock of this job cannot be read." if lock is None else describe_subject(lock),
             "facts": tuple(facts.items()),
             "subject": () if lock is None else tuple(describe_question(lock).items()),
@@ -178,6 +186,56 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
         (("/jobs", "Queue"),),
         _REFRESH if is_live else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """What a page shows of a run in progress.
+
+    Attributes:
+        job: The job as read just now.
+        live: Its lease and the progress of that.
+        events: The address of the events that keep the page up to date.
+        elapsed: Seconds since the run began; None before.
+        limit: Seconds that the measurement may take; None if the lock cannot be read.
+    """
+
+    job: Job
+    live: LiveJob
+    events: str
+    elapsed: float | None
+    limit: float | None
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """The facts that change only when the page is loaded again."""
+        limit = () if self.limit is None else (("time limit of the measurement", describe_seconds(self.limit)),)
+        return (("state", job_state(self.job)), ("machine", self.job.machine or "-"), *limit)
+
+
+def _find_run(registry: LocalRegistry, job: Job) -> Run | None:
+    """Return the run in progress of a job, if there is one and the caller may see it."""
+    if job.state != "leased" or job.run is None:
+        return None
+    with suppress(UnknownNameError):
+        return registry.records.get(job.run)
+    return None
+
+
+def make_live(live: LiveJob, job: Job, lock: Lock | None, run: Run | None) -> LivePart | None:
+    """Return the live part of a page; None if the job is not leased, because only workers report progress.
+
+    Args:
+        live: The progress of the job, read before everything else on the page, so that events tell what is newer.
+        job: The job.
+        lock: Its lock; None if it cannot be read.
+        run: Its run in progress; None before it began.
+    """
+    if job.state != "leased":
+        return None
+    events = with_query(f"{job_path(job.id)}/events", fence=str(live.fence))
+    elapsed = None if run is None else max(0.0, (now() - run.start.started_at).total_seconds())
+    return LivePart(job, live, events, elapsed, None if lock is None else lock.limits.seconds)
 
 
 def _describe_match(match: MachineMatch) -> str:

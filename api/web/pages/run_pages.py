@@ -8,6 +8,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.links import run_path, with_query
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
 from benchlock.api.web.pages.verdict_pages import find_earlier
 from benchlock.artifacts.blob_store import read
@@ -15,6 +16,7 @@ from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
 from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
     describe_extent,
@@ -125,8 +127,13 @@ def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Pa
     )
 
 
-def make_run(registry: LocalRegistry, id_: RunId) -> Page:
-    """Make the page of a run.
+def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
+    """Make the page of a run; while it runs, with the progress of its job.
+
+    Args:
+        registry: The registry.
+        queue: Its queue.
+        id_: The run.
 
     Raises:
         UnknownNameError: There is no such run.
@@ -138,6 +145,7 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
     context: dict[str, Any] = {
         "run": run,
         "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
+        "live": _find_live(queue, run, lock) if run.end is None else None,
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
         "shown": {},
@@ -168,6 +176,12 @@ def make_run(registry: LocalRegistry, id_: RunId) -> Page:
     title = f"{lock.model.name} {lock.model.version} on {lock.dataset.name}"
     twin = f"/v1{run_path(run.id)}"
     return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None)
+
+
+def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
+    """Return the live part of a run in progress; None if no worker of this queue runs it."""
+    job = queue.job_of_run(run.id)
+    return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
 
 
 def _add_results(
@@ -251,7 +265,7 @@ def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:
 def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield what a reader must know before all else, each with the class of its mark."""
     if run.end is None:
-        yield "", "The run is in progress, or its host lost it. This page renews itself."
+        yield "", "The run is in progress, or its host lost it. This page renews itself until the run ends."
     elif run.end.outcome == "failed":
         yield "bad", f"{run.end.failure_class}: {run.end.failure_message}"
     elif run.end.outcome != "done":

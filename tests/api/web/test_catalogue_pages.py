@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import artifact_pages
@@ -116,7 +117,7 @@ def test_what_is_not_there_is_an_error(registry: LocalRegistry) -> None:
 
 def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None:
     run = seeds.run(seeds.lock())
-    page = make_run(seeds.registry, run.id)
+    page = make_run(seeds.registry, open_queue(seeds.registry), run.id)
     assert run.end is not None
     assert [row[:5] for row in page.tables["metrics"].rows] == [
         (metric.key, metric.value, metric.unit, metric.ci.low, metric.ci.high) for metric in run.end.metrics
@@ -132,7 +133,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
 def test_a_failed_run_says_why_and_its_text_is_text(seeds: Seeds) -> None:
     end = RunEnd(outcome="failed", ended_at=NOON + timedelta(hours=1), failure_class="golden", failure_message=HOSTILE)
     failed = seeds.run(seeds.lock(), end=end)
-    page = make_run(seeds.registry, failed.id)
+    page = make_run(seeds.registry, open_queue(seeds.registry), failed.id)
     assert f"golden: {HOSTILE}" in text(page)
     assert "metrics" not in page.tables
     assert make_runs(seeds.registry, RunQuery(outcome="done"), RunFilter(outcome="done")).tables["runs"].rows == ()

@@ -108,7 +108,7 @@ def test_a_job_that_no_worker_accepts_has_the_command_that_runs_its_lock(
     page = make_job(registry, queue, queue.submit(wish(LARGE)).id)
     assert f"<code>benchlock run {LOCK}</code>" in shown(page)
     assert page.refresh is not None
-    assert f'data-events="{page.twin.removesuffix("/explanation")}/events"' in shown(page)  # type: ignore[union-attr]
+    assert f'data-events="{page.twin.removeprefix("/v1").removesuffix("/explanation")}/events"' in shown(page)  # type: ignore[union-attr]
     queue.enrol(machine(1), BOOT, facts(cpus=8, memory=64 << 30))
     accepted = shown(make_job(registry, queue, queue.submit(wish(LARGE)).id))
     assert "benchlock run " not in accepted

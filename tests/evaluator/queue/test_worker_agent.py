@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,6 +17,7 @@ from sqlalchemy import select, text
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.size_limits import REASON
+from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_heartbeats import host_lock
 from benchlock.evaluator.queue.lease_times import boot_id
@@ -136,7 +137,10 @@ def test_a_signal_that_arrives_where_exceptions_are_dropped_still_gives_the_job_
             terminate()
             time.sleep(0)
 
+    @dataclass
     class Dropping:
+        progress: Progress = SILENT
+
         def run(self, *_: object, **__: object) -> None:
             Dying()
             time.sleep(60)

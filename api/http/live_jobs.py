@@ -1,0 +1,109 @@
+"""Server-sent events for the pages of jobs that run: one read of the database for all streams of the process."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import Context
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from benchlock.api.http.service_state import Service
+from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.queue.queue_texts import describe_line
+from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, LiveJob, ProgressLine
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+
+POLL_SECONDS: Final = 0.2
+"""Seconds between two reads of all jobs that are watched."""
+PING_SECONDS: Final = 15.0
+"""Seconds without an event after which a comment is sent, to notice a disconnect."""
+_BEGIN: Final = b"retry: 500\n\n"
+_PING: Final = b": still watching\n\n"
+_DONE: Final = b"event: done\ndata:\n\n"
+
+
+class LiveJobs:
+    """The jobs that streams of this process watch. It is for the thread of the event loop."""
+
+    def __init__(self, service: Service, queue: SqlQueue) -> None:
+        """Watch no job."""
+        self._service, self._queue = service, queue
+        self._jobs: dict[JobId, LiveJob | None] = {}
+        self._changes: dict[JobId, asyncio.Event] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.streams: Counter[JobId] = Counter()
+        """The number of open streams of each watched job."""
+
+    async def stream(self, job: JobId, fence: int, after: int) -> AsyncGenerator[bytes]:
+        """Yield events: ``state`` at first and for each change, ``line`` for each line, and ``done`` at the end.
+
+        Args:
+            job: The job.
+            fence: The lease whose lines the page shows; after a change of lease the page has to be loaded again.
+            after: The number of the last line that the client has.
+        """
+        with self._watch(job):
+            key = ""
+            yield _BEGIN
+            while not self._service.ending.is_set():
+                live, change, events = self._jobs[job], self._changes[job], b""
+                if live is not None and live.fence == fence:
+                    events = b"".join(_format_line(line) for line in live.lines if line.number > after)
+                    after = max(after, live.last)
+                if live is not None and live.key != key:
+                    key = live.key
+                    events += f"event: state\ndata: {key}\n\n".encode()
+                if live is not None and live.state in TERMINAL:
+                    yield events + _DONE
+                    return
+                if events:
+                    yield events
+                try:
+                    async with asyncio.timeout(PING_SECONDS):
+                        await change.wait()
+                except TimeoutError:
+                    yield _PING
+
+    @contextmanager
+    def _watch(self, job: JobId) -> Iterator[None]:
+        if not self.streams[job]:
+            self._jobs[job], self._changes[job] = None, asyncio.Event()
+        self.streams[job] += 1
+        if self._task is None:
+            # Without the context of the request: its caller does not pay for the reads of others.
+            self._task = asyncio.get_running_loop().create_task(self._poll(), context=Context())
+        try:
+            yield
+        finally:
+            self.streams[job] -= 1
+            if not self.streams[job]:
+                del self.streams[job], self._jobs[job], self._changes[job]
+
+    async def _poll(self) -> None:
+        try:
+            while self._jobs and not self._service.ending.is_set():
+                with suppress(BenchlockError):  # the database is locked, or the service is busy: read again soon
+                    self._take(await self._service.work.do(self._queue.live, dict(self._jobs)))
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            self._task = None
+            for change in self._changes.values():
+                change.set()
+
+    def _take(self, read: dict[JobId, LiveJob]) -> None:
+        """Take over what was read, and wake the streams of jobs that changed."""
+        for job, live in read.items():
+            before = self._jobs.get(job)
+            if job in self._jobs and (before is None or (before.key, before.last) != (live.key, live.last)):
+                change = self._changes[job]
+                self._jobs[job], self._changes[job] = live, asyncio.Event()
+                change.set()
+
+
+@lru_cache(1024)
+def _format_line(line: ProgressLine) -> bytes:
+    data = msgspec.json.encode({"text": describe_line(line), "done": line.done, "total": line.total})
+    return b"id: %d\nevent: line\ndata: %s\n\n" % (line.number, data)

@@ -7,7 +7,7 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.local.local_registry import LocalRegistry, open_queue
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -133,8 +133,8 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
     assert expected.original == first.id
     assert f"{expected.verdict.capitalize()}." in text
     assert all(reason in text for reason in (*expected.reasons, *expected.reported))
-    assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, again.id))
-    assert "/verdict" not in html(make_run(registry, first.id))
+    assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, open_queue(registry), again.id))
+    assert "/verdict" not in html(make_run(registry, open_queue(registry), first.id))
     with pytest.raises(InvalidInputError, match="no completed run of"):
         make_verdict(registry, first.id, None)
 

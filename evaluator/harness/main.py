@@ -34,6 +34,7 @@ _PHASES = (
     "untraced",
     "trace",
     "trace-graph",
+    "trace-probe",
     *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
 

@@ -227,6 +227,32 @@ def test_tensorflow_says_what_is_wrong(tensorflow: Found, name: str, kind: str, 
     failing(tensorflow, name, kind, words)
 
 
+def test_litert_profiles_a_graph_with_signatures_at_any_batch_size(
+    small_images: Commands, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The batch of the digits' graph is dynamic, and LiteRT knows the shape of its output only after a call."""
+    folder = _empty(tmp_path_factory)
+    shutil.copy(DIGITS / "models" / "digits.tflite", folder)
+    profiles = inside(small_images, "digits-litert", "litert_profiles", folder)
+    for size in (1, 4):
+        conv, pool = ("Convolution", "CONV_2D"), ("Max Pooling", "MAX_POOL_2D")
+        rows = [
+            [*conv, [[size, 8, 8, 16]]],
+            [*conv, [[size, 8, 8, 32]]],
+            [*pool, [[size, 4, 4, 32]]],
+            [*conv, [[size, 4, 4, 32]]],
+            [*pool, [[size, 2, 2, 32]]],
+            ["SHAPE", None, [[4]]],
+            ["STRIDED_SLICE", None, [[]]],
+            ["PACK", None, [[2]]],
+            ["RESHAPE", None, [[size, 128]]],
+            ["Static Reshape", None, []],
+            ["Fully Connected", "FULLY_CONNECTED", [[size, 10]]],
+        ]
+        expected = {"rows": rows, "times": [3, len(rows)], "incomplete": None, "equal": [True] * 3}
+        assert profiles[str(size)] == expected
+
+
 @pytest.mark.parametrize("library", ["tensorflow", "litert"])
 def test_a_tflite_graph_takes_any_batch_and_nothing_else(library: str, request: pytest.FixtureRequest) -> None:
     found: Found = request.getfixturevalue(library)

@@ -306,6 +306,7 @@ class Job:
             "golden": self.model.golden is not None and not accuracy,
             "accuracy": accuracy,
             "score": bool(self.quality_metrics) and self.stage == "whole",
+            "trace-probe": self.trace in ("framework", "full"),
             "performance": performance,
             "pipeline": any(name in PIPELINE_METRICS for name in self.metrics),
             "peak": PEAK in self.metrics,

@@ -50,6 +50,11 @@ class TfliteInterpreter:
         interpreter.invoke()
         return {name: interpreter.get_tensor(index) for name, index in self._outputs.items()}
 
+    def find_shapes(self, batch: Tensors) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of all outputs of the graph in a call of ``batch``."""
+        self.predict(batch)
+        return {entry["name"]: tuple(map(int, entry["shape"])) for entry in self._interpreter.get_output_details()}
+
     def close(self) -> None:
         """Release the interpreter."""
         del self._interpreter

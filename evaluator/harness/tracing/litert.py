@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,10 +18,12 @@ from ..core.job import Model
 from ..predictors import CPU, Place, Tensors, check_names, find_graph, load
 from ..predictors.tflite_interpreter import Operator, TfliteInterpreter
 from . import Graph, Profile, Row, RowTensor
-from .litert_library import DELEGATE_OPERATOR, INVOKE, OPERATOR, CompiledModel, Event, digest_library, run_trial
+from .litert_library import DEFAULT, DELEGATE_OPERATOR, OPERATOR, CompiledModel, Event, digest_library, run_trial
 from .row_matrix import Span, build_profile
 
 _MICROSECOND: Final = 1000
+_CALL: Final = (DEFAULT, "Invoke")
+"""The event of an executed graph; ``INVOKE`` has none for a graph with signatures."""
 _PROVIDERS: Final = {OPERATOR: "LiteRT", DELEGATE_OPERATOR: "XNNPACK"}
 _WEIGHTS: Final = {"CONV_2D": "OHWI", "DEPTHWISE_CONV_2D": "1HWO", "FULLY_CONNECTED": "OI"}
 """The axes of the weights of an operator, its second input."""
@@ -49,11 +52,12 @@ class Profiler:
 
     def __init__(self, folder: Path, model: Model, place: Place) -> None:
         """Load the graph and check the names of its inputs and outputs."""
-        compiled = CompiledModel(find_graph(folder, model), place.threads)
+        self._interpreter = _load_undelegated(folder, model, place)
+        compiled = CompiledModel(find_graph(folder, model), place.threads, self._interpreter.find_shapes)
         self.threads = {"num_threads": place.threads}
         check_names("input", [port.name for port in model.inputs], compiled.inputs, all_fed=True)
         check_names("output", [port.name for port in model.outputs], compiled.outputs)
-        self._compiled, self._arguments = compiled, (folder, model, place)
+        self._compiled = compiled
         self._batch: Tensors = {}
         self._outputs = [port.name for port in model.outputs]
 
@@ -71,7 +75,9 @@ class Profiler:
         """Stop, release the model, and return the profile."""
         events = self._compiled.finish()
         self._compiled.close()
-        return convert(events, describe_graph(*self._arguments, self._batch).rows, digest_library())
+        rows = describe_interpreter(self._interpreter, self._batch).rows
+        self._interpreter.close()
+        return convert(events, rows, digest_library())
 
 
 def open_profiler(folder: Path, model: Model, place: Place) -> Profiler:
@@ -88,26 +94,32 @@ def open_profiler(folder: Path, model: Model, place: Place) -> Profiler:
 
 def _compare(folder: Path, model: Model, place: Place) -> None:
     """Raise unless a profiled call has the outputs of the interpreter, and an event of the call."""
-    compiled = CompiledModel(find_graph(folder, model), place.threads)
+    interpreter = cast(TfliteInterpreter, load(model, folder, place))
+    compiled = CompiledModel(find_graph(folder, model), place.threads, interpreter.find_shapes)
     generator = np.random.default_rng(0)
-    batch = {name: generator.random(buffer.shape).astype(buffer.dtype) for name, buffer in compiled.inputs.items()}
-    expected = load(model, folder, place).predict(batch)
+    batch = {name: generator.random(values.shape).astype(values.dtype) for name, values in compiled.inputs.items()}
+    expected = interpreter.predict(batch)
     compiled.start()
     answers = compiled.run(batch)
     events = compiled.finish()
     for name, values in expected.items():
         if values.tobytes() != answers[name].tobytes():
             raise ValueError(f"output {name!r} of the profiled graph differs from that of the interpreter")
-    if sum(event.type == INVOKE for event in events) != 1:
+    if len(list(_split(events))) != 1:
         raise ValueError("the profiler has no event of the call")
 
 
 def describe_graph(folder: Path, model: Model, place: Place, batch: Tensors) -> Graph:
     """Describe the operators of the file with their shapes in a call of ``batch``."""
-    interpreter = cast(TfliteInterpreter, load(model, folder, place))
+    interpreter = _load_undelegated(folder, model, place)
     graph = describe_interpreter(interpreter, batch)
     interpreter.close()
     return graph
+
+
+def _load_undelegated(folder: Path, model: Model, place: Place) -> TfliteInterpreter:
+    module = import_module("..predictors.litert", __package__)  # which alone imports LiteRT
+    return cast(TfliteInterpreter, module.load_undelegated(folder, model, place))
 
 
 def describe_interpreter(interpreter: TfliteInterpreter, batch: Tensors) -> Graph:
@@ -181,11 +193,12 @@ def convert(events: Sequence[Event], operators: Sequence[Row], library: str) -> 
 def _split(events: Sequence[Event]) -> Iterator[list[Event]]:
     """Yield for each call the event of the call, then those of its operators, without those of nested graphs."""
     call: list[Event] = []
+    end_us = 0
     for event in events:
-        if event.type == INVOKE:
+        if (event.type, event.tag) == _CALL and event.start_us >= end_us:  # a nested graph begins inside its call
             if call:
                 yield call
-            call = [event]
+            call, end_us = [event], event.start_us + event.elapsed_us
         elif call and event.type in _PROVIDERS and event.graph == 0:
             call.append(event)
     if call:

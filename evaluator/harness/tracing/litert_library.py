@@ -10,7 +10,7 @@ import faulthandler
 import hashlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from ..core.failures import describe_error
 from ..predictors import Tensors
+from . import Shape
 
 LIBRARY: Final = "libLiteRt.so"
-OPERATOR, DELEGATE_OPERATOR, INVOKE = 2, 8, 16
-"""Types of events: an operator of LiteRT, an operator of a delegate, and a whole call."""
+DEFAULT, OPERATOR, DELEGATE_OPERATOR, INVOKE = 1, 2, 8, 16
+"""Types of events: parts of a call, an operator of LiteRT, an operator of a delegate, and a whole call."""
 
 _PACKAGE = "ai_edge_litert"
-_TYPES: Final = (1, OPERATOR, 4, DELEGATE_OPERATOR, INVOKE, 32)
+_TYPES: Final = (DEFAULT, OPERATOR, 4, DELEGATE_OPERATOR, INVOKE, 32)
 _WORDS: Final = 13
 """The 64-bit words of an event: tag, type, start and duration in µs, 3 + 3 of memory, 2 of metadata, and source."""
 _MEMORY = slice(4, 10)
@@ -42,10 +43,10 @@ FILLER: Final = 0xA5
 """The value of the bytes that the library did not write."""
 _LONGEST_TAG: Final = 200
 _CPU = 1
+_HOST_MEMORY = 1
 _READ, _WRITE = 0, 1
 _RANK: Final = 0x7F
-"""The bits of the rank in the first word of a layout, which the sizes of up to 8 axes follow, and as many strides."""
-_LAYOUT: Final = 17
+"""The bits of the rank in the second word of a type, which the sizes of up to 8 axes follow; a dynamic one is -1."""
 _DTYPES: Final = {
     1: "float32", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8", 10: "float16", 11: "float64",
 }  # fmt: skip
@@ -85,7 +86,7 @@ def decode_events(
     words = buffer[: count * size].view(np.uint64).reshape(count, _WORDS)
     types, memory = words[:, 1] & 0xFFFFFFFF, words[:, _MEMORY]
     starts, elapsed = words[:, 2], words[:, 3]
-    timed = np.isin(types, (OPERATOR, INVOKE))
+    timed = np.isin(types, (DEFAULT, OPERATOR, INVOKE))
     by_delegate = types == DELEGATE_OPERATOR
     begin, end = window_us
     checks = {
@@ -144,19 +145,30 @@ def digest_library() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Buffer:
-    """A tensor of the compiled model and its memory."""
+    """The memory of an input or output for calls of one shape."""
 
     handle: ctypes.c_void_p
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     size: int
 
 
 class CompiledModel:
-    """A graph compiled by the C library for the CPU, with its profiler."""
+    """A graph compiled by the C library for the CPU, with its profiler.
 
-    def __init__(self, path: Path, threads: int) -> None:
+    Attributes:
+        inputs: For each input an array of its type, with the size 1 for dynamic axes.
+        outputs: The names of the outputs.
+    """
+
+    def __init__(self, path: Path, threads: int, find_shapes: Callable[[Tensors], Mapping[str, Shape]]) -> None:
         """Compile the graph.
+
+        Args:
+            path: The TFLite file.
+            threads: The number of threads.
+            find_shapes: Returns the shapes of all outputs for the inputs of a call. The library tells them only after a
+                call if the graph computes a shape, and writes past the end of a buffer that is too small.
 
         Raises:
             ValueError: The library lacks a function, or one of them failed.
@@ -172,24 +184,33 @@ class CompiledModel:
         self._add_options(b"xnnpack", f"num_threads = {threads}\n")
         self._compiled = self._get("CreateCompiledModel", self._environment, self._model, self._options)
         self._profiler = self._get("CompiledModelGetProfiler", self._compiled)
-        self.inputs: dict[str, _Buffer] = {}
-        self.outputs: dict[str, _Buffer] = {}
-        self._allocate_all()
+        signature = self._get("GetModelSignature", self._model, ctypes.c_size_t(0))
+        self._types = {kind: self._list_types(kind, signature) for kind in ("Input", "Output")}
+        self.inputs = {
+            name: np.zeros([max(size, 1) for size in type_[2 : 2 + (type_[1] & _RANK)]], _DTYPES[type_[0]])
+            for name, type_ in self._types["Input"].items()
+        }
+        self.outputs = list(self._types["Output"])
+        self._find_shapes, self._known_shapes = find_shapes, dict[tuple[Shape, ...], Mapping[str, Shape]]()
+        self._input_buffers: dict[str, _Buffer] = {}
+        self._output_buffers: dict[str, _Buffer] = {}
         self._began_us = 0
 
     def run(self, batch: Tensors) -> Tensors:
         """Return the outputs of one call, after resizing the inputs where their shapes changed."""
-        if any(self.inputs[name].shape != values.shape for name, values in batch.items()):
+        if {name: buffer.shape for name, buffer in self._input_buffers.items()} != {
+            name: values.shape for name, values in batch.items()
+        }:
             self._resize(batch)
         for name, values in batch.items():
-            buffer = self.inputs[name]
+            buffer = self._input_buffers[name]
             if values.dtype.name != buffer.dtype:
                 raise ValueError(f"input {name!r} of the graph is {buffer.dtype}, but got {values.dtype}")
             self._copy(buffer, _WRITE, np.ascontiguousarray(values))
         self._call("RunCompiledModel", self._compiled, *self._arguments)
-        answers = {name: np.empty(buffer.shape, buffer.dtype) for name, buffer in self.outputs.items()}
+        answers = {name: np.empty(buffer.shape, buffer.dtype) for name, buffer in self._output_buffers.items()}
         for name, values in answers.items():
-            self._copy(self.outputs[name], _READ, values)
+            self._copy(self._output_buffers[name], _READ, values)
         return answers
 
     def start(self) -> None:
@@ -246,64 +267,53 @@ class CompiledModel:
         self._call("AddOpaqueOptions", self._options, options)
 
     def _resize(self, batch: Tensors) -> None:
-        """Change the shapes of the inputs, and with them those of the outputs."""
+        """Change the shapes of the inputs, and allocate the buffers of inputs and outputs."""
+        key = tuple(batch[name].shape for name in self.inputs)
+        if key not in self._known_shapes:
+            self._known_shapes[key] = self._find_shapes(batch)
+        shapes = self._known_shapes[key]
         self._release_buffers()
-        for index, name in enumerate(self.inputs):
-            shape = batch[name].shape
-            sizes = (ctypes.c_int * len(shape))(*shape)
-            number, rank = ctypes.c_size_t(index), ctypes.c_size_t(len(shape))
-            self._call("CompiledModelResizeInputTensor", self._compiled, ctypes.c_size_t(0), number, sizes, rank)
-        self._allocate_all({name: values.shape for name, values in batch.items()})
+        for index, shape in enumerate(key):
+            number, sizes = ctypes.c_size_t(index), (ctypes.c_int * len(shape))(*shape)
+            arguments = ctypes.c_size_t(0), number, sizes, ctypes.c_size_t(len(shape))
+            self._call("CompiledModelResizeInputTensorNonStrict", self._compiled, *arguments)
+        types = self._types["Input"].items(), self._types["Output"].items()
+        self._input_buffers = {name: self._allocate(name, type_, batch[name].shape) for name, type_ in types[0]}
+        self._output_buffers = {name: self._allocate(name, type_, shapes[name]) for name, type_ in types[1]}
+        self._arguments = [ctypes.c_size_t(0), *_arguments(self._input_buffers), *_arguments(self._output_buffers)]
 
     def _release_buffers(self) -> None:
-        for buffer in (*self.inputs.values(), *self.outputs.values()):
+        for buffer in (*self._input_buffers.values(), *self._output_buffers.values()):
             self._library.LiteRtDestroyTensorBuffer(buffer.handle)
+        self._input_buffers, self._output_buffers = {}, {}
 
-    def _allocate_all(self, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
-        """Allocate the buffers of inputs of ``shapes``, or of the graph's own, and of the outputs."""
-        signature = self._get("GetModelSignature", self._model, ctypes.c_size_t(0))
-        tensors = {kind: self._list_tensors(kind, signature) for kind in ("Input", "Output")}
-        self.inputs = {
-            name: self._allocate("Input", index, type_, None if shapes is None else shapes[name])
-            for index, (name, type_) in enumerate(tensors["Input"])
-        }
-        count = len(tensors["Output"])
-        layouts = ((ctypes.c_int32 * _LAYOUT) * (count + 1))()
-        arguments = ctypes.c_size_t(0), ctypes.c_size_t(count), layouts, ctypes.c_bool(True)
-        self._call("GetCompiledModelOutputTensorLayouts", self._compiled, *arguments)
-        self.outputs = {
-            name: self._allocate("Output", index, type_, layouts[index][1 : 1 + (layouts[index][0] & _RANK)])
-            for index, (name, type_) in enumerate(tensors["Output"])
-        }
-        self._arguments = [ctypes.c_size_t(0), *_arguments(self.inputs), *_arguments(self.outputs)]
-
-    def _list_tensors(self, kind: str, signature: ctypes.c_void_p) -> list[tuple[str, Any]]:
-        """Return the names and types of the inputs or outputs in the signature's order.
+    def _list_types(self, kind: str, signature: ctypes.c_void_p) -> dict[str, Any]:
+        """Return the types of the inputs or outputs by name, in the signature's order.
 
         A type is the number of the element type, the rank, and the sizes, in a structure of unknown length.
         """
-        listed = []
+        types = {}
         for index in range(self._get(f"GetNumSignature{kind}s", signature, kind=ctypes.c_size_t).value):
             tensor = self._get(f"GetSignature{kind}TensorByIndex", signature, ctypes.c_size_t(index))
             name = self._get("GetTensorName", tensor, kind=ctypes.c_char_p).value.decode()
-            listed.append((name, self._get("GetRankedTensorType", tensor, kind=ctypes.c_int32 * 256)))
-        return listed
+            types[name] = self._get("GetRankedTensorType", tensor, kind=ctypes.c_int32 * 256)
+            if types[name][0] not in _DTYPES:
+                raise ValueError(f"{kind.lower()} {name!r} has an unknown element type: {types[name][0]}")
+        return types
 
-    def _allocate(self, kind: str, index: int, type_: Any, shape: Sequence[int] | None) -> _Buffer:  # noqa: ANN401
-        """Return the buffer of an input or output, of another shape than its type's if one is given."""
-        rank = type_[1] & _RANK
-        if shape is not None:
-            if len(shape) != rank:
-                raise ValueError(f"{kind.lower()} {index} has {rank} axes, but got {len(shape)}")
-            type_[2 : 2 + rank] = list(shape)
-        numbers = ctypes.c_size_t(0), ctypes.c_size_t(index)
-        needs = self._get(f"GetCompiledModel{kind}BufferRequirements", self._compiled, *numbers)
-        handle = self._get("CreateManagedTensorBufferFromRequirements", self._environment, ctypes.byref(type_), needs)
-        size = self._get("GetTensorBufferPackedSize", handle, kind=ctypes.c_size_t).value
-        buffer = _Buffer(handle, _DTYPES.get(type_[0], ""), tuple(type_[2 : 2 + rank]), size)
-        if not buffer.dtype or np.dtype(buffer.dtype).itemsize * int(np.prod(buffer.shape)) != size:
-            raise ValueError(f"{kind.lower()} {index} has {size} bytes, which its type and shape do not explain")
-        return buffer
+    def _allocate(self, name: str, type_: Any, shape: Shape) -> _Buffer:  # noqa: ANN401 - a structure of C
+        """Return the buffer of an input or output of ``shape``."""
+        rank, dtype = type_[1] & _RANK, _DTYPES[type_[0]]
+        if len(shape) != rank:
+            raise ValueError(f"{name!r} has {rank} axes, but got {len(shape)}")
+        type_[2 : 2 + rank] = list(shape)
+        size = np.dtype(dtype).itemsize * int(np.prod(shape))
+        arguments = ctypes.c_int(_HOST_MEMORY), ctypes.byref(type_), ctypes.c_size_t(size)
+        handle = self._get("CreateManagedTensorBuffer", self._environment, *arguments)
+        packed = self._get("GetTensorBufferPackedSize", handle, kind=ctypes.c_size_t).value
+        if packed != size:
+            raise ValueError(f"{name!r} has {packed} bytes, which its type and shape do not explain")
+        return _Buffer(handle, dtype, tuple(shape), size)
 
     def _copy(self, buffer: _Buffer, mode: int, values: NDArray[Any]) -> None:
         """Copy ``values`` into a buffer, or its content into ``values``."""

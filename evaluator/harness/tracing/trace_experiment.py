@@ -37,6 +37,8 @@ from .trace_levels import CALL_TENSORS, SETTLING_CALLS, UNITS, Experiment
 
 GRAPH: Final = "graph"
 """The name of the process that describes the model's graph, which is no experiment."""
+_PROBE: Final = "probe"
+"""The name of the process that tries the profiler before the timed phases, which is no experiment."""
 BLOCK, END = b"b", b"e"
 """The orders of the parent: make a block of calls, end."""
 MODEL_ROWS: Final = tuple(Row("model", name, name) for name in ("prepare", "predict", "outputs"))
@@ -65,7 +67,7 @@ def run(name: str, job: Job, folder: Path, output: Path, since_ns: int) -> dict[
     """Run an experiment, or describe the graph; leave files for the parent and return the report.
 
     Args:
-        name: The experiment, or ``graph``.
+        name: The experiment, ``graph`` or ``probe``.
         job: The job.
         folder: The folder of the job.
         output: The folder of results.
@@ -76,6 +78,8 @@ def run(name: str, job: Job, folder: Path, output: Path, since_ns: int) -> dict[
     """
     if name == GRAPH:
         return _describe_graph(job, folder, output)
+    if name == _PROBE:
+        return _probe_profiler(job, folder)
     experiment, predictor = cast(Experiment, name), job.model.predictor
     counters = SystemCounters() if experiment == "system" else None
     offset = measure_offset()
@@ -96,6 +100,16 @@ def run(name: str, job: Job, folder: Path, output: Path, since_ns: int) -> dict[
         "version": getattr(sys.modules.get(_LIBRARIES.get(predictor, predictor)), "__version__", None),
         "phases": {f"{phase}_ns": value for phase, value in phases.items()},
     }
+
+
+def _probe_profiler(job: Job, folder: Path) -> dict[str, Any]:
+    """Trace calls and drop the profile, so that a trace that is impossible fails before anything is timed."""
+    predictors.import_framework(job.model)
+    profiler = cast(Profiler, _open_subject("framework", job, folder))
+    _Calls("framework", profiler, job, folder, None).warm_up()
+    with classify_errors("predict", "the profile of a probe"):
+        profiler.finish()
+    return {"timings": {}}
 
 
 def choose_batch(job: Job, pipeline: Pipeline) -> int:

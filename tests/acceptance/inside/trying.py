@@ -46,7 +46,7 @@ def tried(
 ) -> Any:  # noqa: ANN401 - JSON
     """What the model answers to each batch, or how it fails; ``where`` is its predictor and format."""
     try:
-        model = _described(where, [file] if isinstance(file, str) else file, inputs, outputs, **more)
+        model = described(where, [file] if isinstance(file, str) else file, inputs, outputs, **more)
         loaded = predictors.load(model, OUT, predictors.Place(1, "cpu"))
         answers = []
         for batch in batches:
@@ -59,7 +59,7 @@ def tried(
     return [{name: values.tolist() for name, values in answer.items()} for answer in answers]
 
 
-def _described(
+def described(
     where: tuple[str, str],
     paths: Sequence[str],
     inputs: Sequence[Mapping[str, Any]],
@@ -92,7 +92,7 @@ def threads(
     found = {}
     for count in counts:
         place = predictors.Place(count, "cpu", shared)
-        loaded = predictors.load(_described(where, [file], inputs, outputs), OUT, place)
+        loaded = predictors.load(described(where, [file], inputs, outputs), OUT, place)
         loaded.predict(batch)
         found[str(count)] = {"recorded": dict(loaded.threads), "runtime": runtime(loaded)}
         loaded.close()

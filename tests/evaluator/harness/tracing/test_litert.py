@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from benchlock.evaluator.harness.predictors.tflite_interpreter import Operator
 from benchlock.evaluator.harness.tracing import litert, litert_library
-from benchlock.evaluator.harness.tracing.litert_library import DELEGATE_OPERATOR, FILLER, INVOKE, OPERATOR, Event
+from benchlock.evaluator.harness.tracing.litert_library import (
+    DEFAULT,
+    DELEGATE_OPERATOR,
+    FILLER,
+    INVOKE,
+    OPERATOR,
+    Event,
+)
 
 CONV, DEPTHWISE = "Convolution (NHWC, F32) IGEMM", "Convolution (NHWC, F32) DWConv"
 DENSE, ADD, CLAMP = "Fully Connected (NC, F32) GEMM", "Add (ND)", "Clamp (NC)"
@@ -192,6 +199,14 @@ def test_rows_of_nested_graphs_are_a_part_of_their_operator() -> None:
     events = call(20_000)
     events.insert(9, inner)
     assert len(litert.convert(events, [], "digest").rows) == 10
+
+
+def test_calls_of_a_graph_with_signatures_begin_where_it_is_executed() -> None:
+    """Such a profile has no event of the type INVOKE, and nested graphs are executed inside the call."""
+    events = [event for event in [*call(20_000), *call(30_000)] if event.type != INVOKE]
+    events.insert(9, Event("Invoke", DEFAULT, 20_016, 2, 0, 0))
+    profile = litert.convert(events, [], "digest")
+    assert (profile.durations.shape, profile.incomplete) == ((2, 10), None)
 
 
 def test_a_profile_without_rows_is_an_error() -> None:

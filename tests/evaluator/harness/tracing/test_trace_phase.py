@@ -80,11 +80,15 @@ def test_a_framework_without_a_description_of_its_graph_leaves_a_gap(traced: Fin
     assert traced.result["trace"]["gaps"] == ["graph"]
 
 
-def test_a_level_without_a_profiler_fails_with_the_reason(job: dict[str, Any], run: Run) -> None:
+def test_a_level_without_a_profiler_fails_with_the_reason_before_anything_is_timed(
+    job: dict[str, Any], run: Run
+) -> None:
     job["trace"] = "framework"
-    failure = run(job).result["failure"]
-    assert (failure["class"], failure["phase"]) == ("load", "trace")
+    result = run(job).result
+    failure = result["failure"]
+    assert (failure["class"], failure["phase"]) == ("load", "trace-probe")
     assert "the profiler of linear" in failure["message"]
+    assert (result["accuracy"] is None, result["performance"]) == (False, None)
 
 
 def test_a_trace_changes_no_prediction_and_leaves_nothing_else(traced: Finished, ordinary: Finished) -> None:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -59,6 +60,9 @@ def pytest_configure() -> None:
     """Reserve no free space and force no colors: what is tested does not depend on this machine's disk and settings."""
     os.environ.setdefault("BENCHLOCK_DISK_RESERVE", "0")
     os.environ.pop("FORCE_COLOR", None)
+    # Byte code is kept: otherwise each command compiles benchlock anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)

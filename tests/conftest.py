@@ -104,6 +104,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """With ``--fail-on-skip``, a skipped test is a failed suite."""
     if session.config.getoption("--fail-on-skip") and _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    # The folders of a suite that passed are pytest's to remove, which waits for it; those of its processes are in it.
+    if session.exitstatus == pytest.ExitCode.OK and session.config.option.basetemp is None:
+        base: Path = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # as xdist asks for it
+        remove_in_background(base.rename(base.with_name(f"removed-{base.name}")))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -59,6 +60,9 @@ def pytest_configure() -> None:
     """Reserve no free space and force no colors: what is tested does not depend on this machine's disk and settings."""
     os.environ.setdefault("BENCHLOCK_DISK_RESERVE", "0")
     os.environ.pop("FORCE_COLOR", None)
+    # Byte code is kept: otherwise each command compiles benchlock anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +104,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """With ``--fail-on-skip``, a skipped test is a failed suite."""
     if session.config.getoption("--fail-on-skip") and _skipped and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    # The folders of a suite that passed are pytest's to remove, which waits for it; those of its processes are in it.
+    if session.exitstatus == pytest.ExitCode.OK and session.config.option.basetemp is None:
+        base: Path = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined] # as xdist asks for it
+        remove_in_background(base.rename(base.with_name(f"removed-{base.name}")))
 
 
 @pytest.hookimpl(wrapper=True)

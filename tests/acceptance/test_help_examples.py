@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {name: split_help(command)[1] for _, name, command in find_commands()}
 ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "--isolation process"}
 """Options that an example does without where an engine or a network is at hand."""
+FEWER = {"run": "--repeat 6", "compare": "--rounds 3", "gate": "--rounds 3"}
+"""Options that limit an example to fewer runs than printed."""
 REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}}
 """Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide."""
 NEW = {"db create", "restore"}
@@ -103,7 +105,7 @@ def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -
     line = re.sub(r"(run|job|token)/[0-9a-z]{26}", lambda match: desk.names[kind + match[1]], EXAMPLES[name])
     for printed, place in places.items():
         line = line.replace(printed, place)
-    line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')}"
+    line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')} {FEWER.get(name, '')}"
     environment = commands.environment() | {"HOME": str(tmp_path), "BENCHLOCK_HOST_LOCK": str(tmp_path / "lock")}
     if name in SERVER:
         serve(line, environment, places["8080"])

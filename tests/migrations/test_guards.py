@@ -1,5 +1,6 @@
 """Whoever opens the file with any SQL, without our code and our settings, changes nothing that is published."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,15 +25,23 @@ def content(connection: sqlite3.Connection) -> dict[str, list[Any]]:
     return {table.name: connection.execute(f"SELECT * FROM {table.name}").fetchall() for table in TABLES}
 
 
+@pytest.fixture(scope="module")
+def filled(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one row in every table, to be copied."""
+    path = tmp_path_factory.mktemp("filled") / "registry.db"
+    shutil.copy(schema, path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in CHILDREN_FIRST:
+            put(connection, "INSERT", table, row(table, "a"))
+    return path
+
+
 @pytest.fixture
-def raw(database: Engine, path: Path) -> Iterator[sqlite3.Connection]:
+def raw(filled: Path, path: Path) -> Iterator[sqlite3.Connection]:
     """The file as a stranger opens it, with one row in every table."""
-    database.dispose()
-    connection = sqlite3.connect(path, isolation_level=None)
-    for table in CHILDREN_FIRST:
-        put(connection, "INSERT", table, row(table, "a"))
-    yield connection
-    connection.close()
+    shutil.copy(filled, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
 
 
 def refused(connection: sqlite3.Connection, statement: Any, *arguments: Any) -> None:  # noqa: ANN401 - see put

@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 from PIL import Image
 
-from benchlock.evaluator.harness_archive import build_harness
+from benchlock.evaluator.harness_archive import build_harness, compile_harness
 from benchlock.evaluator.records.timing_validity import validity_of
 from benchlock.evaluator.runner.job_folder import INTERPRETER
 from tests.support.evaluator.recorded import DONE, recorded
@@ -81,9 +81,9 @@ def job() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The harness as it ships, with two more predictors laid beside its own."""
+    """The harness as it runs, with two more predictors laid beside its own."""
     path = tmp_path_factory.mktemp("harness") / "harness.pyz"
-    path.write_bytes(build_harness())
+    path.write_bytes(compile_harness(build_harness()))
     with zipfile.ZipFile(path, "a") as archive:
         for predictor in sorted(PREDICTORS.glob("*.py")):
             archive.write(predictor, f"harness/predictors/{predictor.name}")

@@ -7,7 +7,8 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.local.local_registry import LocalRegistry, open_queue
+from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare

@@ -271,7 +271,7 @@ def test_an_interval_without_an_end_has_no_number_there(pages: Client, opened: L
 def find_rows(page: str) -> dict[str, list[str]]:
     """Return the cells of the rows of all tables by the first cell."""
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>.*?</tr>", page)]
-    return {row[0]: [unescape(cell) for cell in row] for row in reversed(rows) if row}
+    return {row[0]: [unescape(re.sub(r"<[^>]+>", "", cell)) for cell in row] for row in reversed(rows) if row}
 
 
 FORMS = ("/jobs", "/jobs/01kam1v3mz4w0q3d5g7h9j2k4m/cancel", "/locks", "/tokens", "/tokens/revoke", "/yank")

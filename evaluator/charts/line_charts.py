@@ -209,11 +209,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class BatchCurve:
-    """The throughput of a system by batch size, in ascending order; ``advised`` is the size to use."""
+    """The throughput of a system by batch size, in ascending order; ``advised`` is the size to use, if it is known."""
 
     name: str
     rates: tuple[Rate, ...]
-    advised: int
+    advised: int | None
 
 
 def draw_batches(name: str, title: str, description: str, curves: Sequence[BatchCurve]) -> Chart:

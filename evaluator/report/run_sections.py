@@ -269,7 +269,11 @@ def _judge(rates: Mapping[int, Metric]) -> tuple[int, int, bool]:
 
 def _draw_curve(name: str, rates: Mapping[int, Metric]) -> BatchCurve:
     points = tuple(Rate(size, rate.value, find_ends(rate.ci)) for size, rate in sorted(rates.items()))
-    return BatchCurve(name, points, _judge(rates)[0])
+    return BatchCurve(name, points, _judge(rates)[0] if _have_intervals(rates) else None)
+
+
+def _have_intervals(rates: Mapping[int, Metric]) -> bool:
+    return all(find_ends(rate.ci) is not None for rate in rates.values())
 
 
 def _advise(name: str, rates: Mapping[int, Metric]) -> str:
@@ -277,6 +281,8 @@ def _advise(name: str, rates: Mapping[int, Metric]) -> str:
     optimum, fastest, is_flat = _judge(rates)
     gain = rates[fastest].value / rates[min(rates)].value - 1
     highest = f"{format_value(rates[fastest].value, 'samples/s')}, {gain:+.0%} over batch {min(rates)}"
+    if not _have_intervals(rates):
+        return f"{name}: no batch size is recommended, because throughputs have no interval here; highest: {highest}."
     if is_flat:
         sizes = f"the highest throughput, at batch {fastest}, is {highest}"
         return f"{name}: use batch {optimum}, because no size is proven faster: the intervals overlap; {sizes}."

@@ -14,6 +14,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
+from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.report.leaderboards import make_boards
 from benchlock.registry.lock.lockfile import Lock
 
@@ -104,7 +105,10 @@ def _pin(dataset: str) -> str:
 
 
 def _pair(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[list[tuple[Lock, Run]], dict[str, int]]:
-    """Return the verified runs with their locks, and the number of the others by the reason."""
+    """Return the verified runs with their locks, and the number of the others by the reason.
+
+    A run with unusable times, for instance of a busy host, does not count if its lock has usable ones.
+    """
     locks: dict[Digest, Lock | None] = {}
     pairs, left_out = list[tuple[Lock, Run]](), Counter[str]()
     for run in runs:
@@ -119,7 +123,10 @@ def _pair(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[li
             left_out["whose record is not verified"] += 1
         else:
             pairs.append((lock, run))
-    return pairs, dict(left_out)
+    usable = {lock.id for lock, run in pairs if explain_unusable_times(run) is None}
+    chosen = [pair for pair in pairs if pair[0].id not in usable or explain_unusable_times(pair[1]) is None]
+    left_out["with unusable times, of locks that have usable runs"] += len(pairs) - len(chosen)
+    return chosen, {reason: number for reason, number in left_out.items() if number}
 
 
 def _compare(runs: Sequence[Run]) -> str:

@@ -265,6 +265,22 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
     assert "Left out: 1 run whose record is not verified." in words(left)
 
 
+def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    calm, busy = seeds.run(lock), seeds.run(lock, slowness=9)
+    flagged = {busy.id}
+    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
+    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    query = LeaderboardQuery(f"{lock.dataset.name}@{lock.dataset.version}", lock.dataset.split)
+    page = make_leaderboard(registry, query)
+    assert (page.tables["board-1"].column("run"), page.tables["board-1"].column("runs")) == ((calm.id,), (1,))
+    assert "Left out: 1 run with unusable times, of locks that have usable runs." in words(page)
+    flagged.add(calm.id)
+    assert make_leaderboard(registry, query).tables["board-1"].column("runs") == (2,)
+
+
 def test_a_malformed_dataset_is_an_error(registry: LocalRegistry) -> None:
     with pytest.raises(InvalidInputError):
         make_leaderboard(registry, LeaderboardQuery(HOSTILE, HOSTILE))

@@ -109,18 +109,6 @@ function addKeys(figure) {
 
 for (const figure of document.querySelectorAll("[data-icicle]")) addKeys(/** @type {HTMLElement} */ (figure));
 
-/** The element of the main part that has the focus: a renewed page has the focus at its successor. @type {HTMLElement | null} */
-let focused = null;
-document.addEventListener("pointerdown", () => (focused = null));
-document.addEventListener("focusin", ({ target }) => {
-  focused = target instanceof HTMLElement && target.closest("main") ? target : null;
-});
-new MutationObserver(() => {
-  if (!focused || focused.isConnected || document.activeElement !== document.body) return;
-  const successors = [.../** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("main *"))];
-  successors.find((one) => one.outerHTML === focused?.outerHTML)?.focus({ preventScroll: true });
-}).observe(document.body, { childList: true });
-
 /** @param {string} address @returns {Promise<Document | null>} */
 async function load(address) {
   const answer = await fetch(address, { headers: { accept: "text/html" } }).catch(() => null);
@@ -135,8 +123,11 @@ async function replaceMain() {
   const page = await load(location.href);
   const next = page?.querySelector("main");
   if (!page || !main || !next) return false;
+  const focused = main.contains(document.activeElement) ? document.activeElement?.outerHTML : null;
   main.replaceWith(next);
   addCopyButtons(next);
+  const successors = [.../** @type {NodeListOf<HTMLElement>} */ (focused ? next.querySelectorAll("*") : [])];
+  successors.find((one) => one.outerHTML === focused)?.focus({ preventScroll: true });
   document.body.dataset.refresh = page.body.dataset.refresh ?? "";
   return true;
 }

@@ -38,6 +38,10 @@ from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.new_page_routes import NEW_PAGES
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
+from benchlock.api.http.routes.queued_comparison_routes import (
+    QueuedComparisonController,
+    QueuedComparisonPageController,
+)
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -126,12 +130,19 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     RunController,
     ClientRunController,
     JobController,
+    QueuedComparisonController,
     WorkerController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
-ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *NEW_PAGES, *QUEUE_PAGE_CONTROLLERS)
+ALL_PAGES: Final = (
+    *PAGE_CONTROLLERS,
+    *COMPARISON_PAGE_CONTROLLERS,
+    *NEW_PAGES,
+    *QUEUE_PAGE_CONTROLLERS,
+    QueuedComparisonPageController,
+)
 """All controllers of pages."""
 PREFIX: Final = "/v1"
 

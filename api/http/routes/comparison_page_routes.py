@@ -9,6 +9,7 @@ from benchlock.api.http.page_responses import HTML, AnyRequest, respond_with_pag
 from benchlock.api.http.request_limits import ASK, COMPARE
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
+from benchlock.api.http.routes.job_routes import QueueService
 from benchlock.api.http.routes.lock_routes import TOML
 from benchlock.api.http.routes.page_routes import READ_PAGE, read_query
 from benchlock.api.http.service_state import Service
@@ -43,15 +44,16 @@ class LockPageController(Controller):
     @get("/locks/{name:str}", opt=READ_PAGE | ASK)
     async def show_lock(
         self,
-        service: Injected[Service],
+        queues: Injected[QueueService],
         request: AnyRequest,
         name: Annotated[str, Parameter(max_length=2 * _LONGEST_ID + len(_BETWEEN))],
         against: Annotated[str, Parameter(max_length=_LONGEST_ID)] = "",
     ) -> BytesResponse:
         """Answer with a lock, with its file for ``ID.toml``, or with the differences of two for ``ID...ID``."""
-        registry, before, between, after = service.registry, *name.partition(_BETWEEN)
+        service, registry, (before, between, after) = queues.service, queues.registry, name.partition(_BETWEEN)
         if between:
-            return respond_with_page(await service.ask.do(make_lock_diff, registry, before, after), request, service)
+            page = await service.ask.do(make_lock_diff, registry, before, after, queues.queue)
+            return respond_with_page(page, request, service)
         if name.endswith(_FILE):
             file, content = await service.ask.do(write_lock, registry, name.removesuffix(_FILE))
             headers = {"content-disposition": f'attachment; filename="{file}"', "cache-control": "private, no-cache"}
@@ -68,10 +70,11 @@ class ComparisonPageController(Controller):
     include_in_schema = False
 
     @get("/compare", opt=READ_PAGE | COMPARE)
-    async def show_comparison(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+    async def show_comparison(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Answer with the comparison of the runs in the address."""
         runs, anyway = _parse_runs(request), request.query_params.get("anyway") == "1"
-        page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway)
+        service = queues.service
+        page = await service.compare.do(make_compare, queues.registry, runs, anyway=anyway, queue=queues.queue)
         return respond_with_page(page, request, service)
 
     @get("/leaderboards", opt=READ_PAGE | COMPARE)

@@ -262,7 +262,9 @@ def queue_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission
     """Queue the lock or the request of a submission."""
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
-    job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
+    job_request = make_job_request(
+        lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job, machine=data.machine
+    )
     return queue.submit(job_request)
 
 

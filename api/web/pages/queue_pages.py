@@ -42,6 +42,7 @@ _JOBS: Final = (
     Column("dataset", None, "The locked dataset."),
     Column("machine", None, "The machine of its last try."),
     Column("run", None, "Its run."),
+    Column("comparison", None, "The interleaved comparison that it belongs to."),
     Column("submitted", None, "When it was submitted, UTC."),
     Column("why", None, "The reason for its state."),
 )
@@ -125,6 +126,7 @@ def _list_job_rows(registry: LocalRegistry, explanations: Iterable[Explanation])
             *names[job.lock],
             job.machine,
             job.run,
+            None if job.part_of is None else job.part_of.id,
             f"{job.submitted_at:%Y-%m-%d %H:%M}",
             shorten(explanation.sentence, SUMMARY),
         ))  # fmt: skip

@@ -9,6 +9,7 @@ from benchlock.artifacts.digest import DigestText
 from benchlock.evaluator.queue.queue_types import (
     MAX_COMPARED_LOCKS,
     MAX_ROUNDS,
+    MIN_ROUNDS,
     Beat,
     Job,
     JobText,
@@ -53,8 +54,7 @@ class ComparisonSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     locks: Annotated[tuple[DigestText, ...], Meta(min_length=2, max_length=MAX_COMPARED_LOCKS)]
     machine: MachineText | None = None
-    rounds: Annotated[int, Meta(ge=1, le=MAX_ROUNDS)] | None = None
-    isolation: Isolation | None = None
+    rounds: Annotated[int, Meta(ge=MIN_ROUNDS, le=MAX_ROUNDS)] | None = None
     comparison: ComparisonId | UnsetType = UNSET
 
 

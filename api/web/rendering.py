@@ -22,6 +22,7 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.queue.queue_types import new_job_id
+from benchlock.evaluator.records.comparison_types import new_comparison_id
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -163,6 +164,7 @@ def _environment() -> Environment:
         "style": _asset_path("style"),
         "script": _asset_path("page"),
         "new_job": lambda: new_job_id(now()),
+        "new_comparison": new_comparison_id,
     }
     return environment
 

@@ -114,21 +114,6 @@ def load_job(connection: Connection, job: JobId, now: float) -> Job:
     return job_of(row, now)
 
 
-def load_comparison(connection: Connection, comparison: str, now: float) -> list[Job]:
-    """Load the jobs of an interleaved comparison in the order in which they run.
-
-    Raises:
-        UnknownNameError: There is no such comparison.
-    """
-    query = select_jobs().where(jobs.c.comparison == comparison).order_by(jobs.c.seq)
-    rows = connection.execute(query).all()
-    if not rows:
-        raise UnknownNameError(
-            f"the queue has no comparison {comparison!r}", where=comparison, next_step="list its jobs"
-        )
-    return [job_of(row, now) for row in rows]
-
-
 def load_machines(
     connection: Connection, moment: Moment, *, after: MachineId | None = None, limit: int | None = None
 ) -> list[Machine]:

@@ -39,6 +39,7 @@ MAX_TRIES: Final = {"engine": 4, "crash": 2}
 """The maximum number of tries that end this way; a fault of the machine is retried on another one."""
 MAX_COMPARED_LOCKS: Final = 4
 """The maximum number of locks of an interleaved comparison in the queue."""
+MIN_ROUNDS: Final = 3
 MAX_ROUNDS: Final = 24
 FACTOR: Final = 3.0
 LONGEST: Final = 360.0
@@ -306,7 +307,10 @@ class Queue(Protocol):
         """
 
     def cancel(self, job: JobId) -> Job:
-        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is."""
+        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is.
+
+        The other jobs of its interleaved comparison are cancelled, too.
+        """
 
     def explain(self, job: JobId) -> Explanation:
         """Explain why the job is in its state."""

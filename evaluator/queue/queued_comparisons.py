@@ -21,7 +21,6 @@ from benchlock.evaluator.queue.queue_types import (
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.records.comparison_types import ComparisonTurn
-from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.workflows.compare import (
     balanced_orders,
     check_question,
@@ -44,14 +43,12 @@ class ComparisonRequest:
         locks: The locks, the reference first.
         machine: The machine that runs all of them; None for the only one that can.
         rounds: The number of rounds; None for the smallest balanced number.
-        isolation: How the jobs must run; None leaves the choice to the worker.
     """
 
     id: str
     locks: Sequence[Lock]
     machine: MachineId | None = None
     rounds: int | None = None
-    isolation: Isolation | None = None
 
 
 def list_rounds(locks: int) -> tuple[int, ...]:
@@ -93,7 +90,7 @@ def queue_comparison(
         )
     margins = shared_margins(locks)
     check_question(locks, margins)
-    jobs = {lock.id: make_job_request(lock, store, request.isolation, now) for lock in locks}
+    jobs = {lock.id: make_job_request(lock, store, None, now) for lock in locks}
     machine = _choose_machine(queue, [job.wants for job in jobs.values()], request.machine)
     turns: list[tuple[JobRequest, ComparisonTurn]] = []
     for lock, turn in plan_turns(locks, request.id, rounds, margins):

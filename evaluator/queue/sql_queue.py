@@ -22,7 +22,6 @@ from benchlock.evaluator.queue.job_status import (
     SEE,
     job_of,
     lease_of,
-    load_comparison,
     load_job,
     load_machines,
     select_held,
@@ -130,7 +129,12 @@ class SqlQueue:
         """
         self.settle()
         with read_transaction(self._database) as connection:
-            return load_comparison(connection, comparison, self._clock.now(connection))
+            now = self._clock.now(connection)
+            of_it = select_jobs().where(jobs.c.comparison == comparison).order_by(jobs.c.seq)
+            found = [job_of(row, now) for row in connection.execute(of_it)]
+        if not found:
+            raise UnknownNameError(f"the queue has no comparison {comparison}", where=comparison)
+        return found
 
     def cancel_comparison(self, comparison: str) -> list[Job]:
         """Cancel every job of an interleaved comparison that has not ended, as ``cancel`` does."""
@@ -162,8 +166,10 @@ class SqlQueue:
             return [job_of(row, now) for row in connection.execute(query)]
 
     def cancel(self, job: JobId) -> Job:
-        """Cancel a job that waits, or mark a leased job for cancellation."""
-        self._cancel(jobs.c.id == job, job)
+        """Cancel a job that waits, or mark a leased job for cancellation; with it, the rest of its comparison."""
+        this = jobs.alias()
+        comparison = select(this.c.comparison).where(this.c.id == job).scalar_subquery()
+        self._cancel((jobs.c.id == job) | (jobs.c.comparison == comparison), job)
         return self.job(job)
 
     def _cancel(self, condition: ColumnElement[bool], target: str) -> None:

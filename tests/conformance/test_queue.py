@@ -253,6 +253,12 @@ def test_a_comparison_in_which_a_run_fails_ends_and_one_that_is_cancelled_too(be
     assert bench.queue.beat(running.fence, "measuring") == "cancel"
     bench.queue.release(running.fence, "cancelled", "cancelled")
     assert bench.queue.job(other[0].id).state == "cancelled"
+    queue.submit_comparison(turns(3, "2" * 16))
+    alone = bench.submit(PINNED)
+    bench.queue.cancel(queue.comparison("2" * 16)[1].id)
+    assert {job.state for job in queue.comparison("2" * 16)} == {"cancelled"}
+    assert bench.queue.job(alone).state == "queued"
+    bench.queue.cancel(alone)
     assert bench.none(1)
 
 

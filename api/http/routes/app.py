@@ -32,16 +32,12 @@ from benchlock.api.http.routes.blob_routes import BlobController
 from benchlock.api.http.routes.client_run_routes import ClientRunController, RunRecorder, reap_abandoned_runs
 from benchlock.api.http.routes.comparison_page_routes import COMPARISON_PAGE_CONTROLLERS
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
-from benchlock.api.http.routes.job_routes import JobController, QueueService
+from benchlock.api.http.routes.job_routes import JobController, QueuedComparisonController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.new_page_routes import NEW_PAGES
 from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
-from benchlock.api.http.routes.queued_comparison_routes import (
-    QueuedComparisonController,
-    QueuedComparisonPageController,
-)
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
 from benchlock.api.http.service_settings import VERSION, Settings
@@ -136,13 +132,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""
 
 
-ALL_PAGES: Final = (
-    *PAGE_CONTROLLERS,
-    *COMPARISON_PAGE_CONTROLLERS,
-    *NEW_PAGES,
-    *QUEUE_PAGE_CONTROLLERS,
-    QueuedComparisonPageController,
-)
+ALL_PAGES: Final = (*PAGE_CONTROLLERS, *COMPARISON_PAGE_CONTROLLERS, *NEW_PAGES, *QUEUE_PAGE_CONTROLLERS)
 """All controllers of pages."""
 PREFIX: Final = "/v1"
 

@@ -19,10 +19,9 @@ from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MachineId
 from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
-from benchlock.evaluator.records.comparison_types import new_comparison_id
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_texts import format_mark
-from benchlock.evaluator.records.run_types import Isolation, Run, RunId
+from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
 from benchlock.evaluator.report.systems import group_systems
@@ -65,46 +64,37 @@ _CHANGE: Final = re.compile(r"([+-]?[\d.]+%)[,;]? +(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class InterleavingOffer:
-    """What the form that queues an interleaved comparison offers.
+    """The locks of an interleaved comparison, the machines that can run it, and its numbers of rounds and runs."""
 
-    Attributes:
-        id: The id of the comparison.
-        locks: The locks, the reference first.
-        isolation: How the jobs must run; empty leaves the choice to the worker.
-        machines: The machines that can run all locks.
-        rounds: The numbers of rounds, each with its number of runs.
-    """
-
-    id: str
     locks: tuple[Digest, ...]
-    isolation: str
     machines: tuple[MachineId, ...]
     rounds: tuple[tuple[int, int], ...]
 
 
 def offer_interleaving(
-    registry: LocalRegistry, queue: SqlQueue, locks: Sequence[Lock], isolation: Isolation | None = None
+    registry: LocalRegistry, queue: SqlQueue | None, locks: Sequence[Lock]
 ) -> InterleavingOffer | None:
-    """Return what the form offers; None if runs of the locks cannot be comparable, or no machine can run them.
+    """Return what the form that queues an interleaved comparison offers.
 
     Args:
         registry: The registry.
-        queue: Its queue.
+        queue: Its queue; without one, there is no offer.
         locks: The locks, the reference first.
-        isolation: How the jobs must run; None leaves the choice to the worker.
+
+    Returns:
+        The offer; None if runs of the locks cannot be comparable, or if no machine can run all of them now.
     """
     count = len(locks)
-    if count > MAX_COMPARED_LOCKS or len({lock.id for lock in locks}) < max(count, _PAIR):
+    if queue is None or not _PAIR <= count <= MAX_COMPARED_LOCKS or locks[0].id == locks[-1].id:
         return None
     try:
         check_question(locks, {})
-        wants = [find_wants(lock, registry.store, isolation, allow_code=False) for lock in locks]
+        wants = [find_wants(lock, registry.store, None, allow_code=False) for lock in locks]
     except BenchlockError:
         return None
     machines = tuple(find_machines(queue.machines(limit=MACHINES), wants))
     rounds = tuple((number, number * (count + 1)) for number in list_rounds(count))
-    ids = tuple(lock.id for lock in locks)
-    return InterleavingOffer(new_comparison_id(), ids, isolation or "", machines, rounds) if machines else None
+    return InterleavingOffer(tuple(lock.id for lock in locks), machines, rounds) if machines else None
 
 
 def make_compare(
@@ -145,9 +135,7 @@ def make_compare(
         "shows_figures": False,
         "anyway": compare_path(runs, anyway=True),
         "locks": tuple(locks),
-        "offer": None
-        if queue is None
-        else offer_interleaving(registry, queue, list(locks.values()), _find_isolation(recorded)),
+        "offer": offer_interleaving(registry, queue, list(locks.values())),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
         "sections": (),
@@ -157,12 +145,6 @@ def make_compare(
     if len(runs) >= _PAIR:
         _add_comparison(registry, pairs, context, tables, anyway=anyway)
     return Page("compare", "Compare runs", context, tables, None, (("/runs", "Runs"),))
-
-
-def _find_isolation(runs: Sequence[Run]) -> Isolation | None:
-    """Return the isolation of the runs; None if they differ in it."""
-    isolations = {run.start.isolation for run in runs}
-    return isolations.pop() if len(isolations) == 1 else None
 
 
 def _add_comparison(

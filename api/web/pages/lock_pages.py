@@ -110,7 +110,7 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str, queue: SqlQ
         "after": second,
         "sides": tuple((lock_path(lock.id), lock.id, describe_subject(lock)) for lock in (first, second)),
         "differences": question_differences(first, second),
-        "offer": None if queue is None else offer_interleaving(registry, queue, (first, second)),
+        "offer": offer_interleaving(registry, queue, (first, second)),
         "reverse": lock_diff_path(second.id, first.id),
     }
     tables = {"changes": Table("changes", "Changes", _CHANGES, rows)}

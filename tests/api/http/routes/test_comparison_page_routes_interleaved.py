@@ -50,7 +50,7 @@ def queue(opened: LocalRegistry) -> SqlQueue:
 
 @pytest.fixture
 def locks(opened: LocalRegistry) -> list[Lock]:
-    made = []
+    made = list[Lock]()
     for name in ("digits", "other"):
         request = {"model": {"name": name, "version": "*"}}
         one = variant({"model": {"name": name}, "files": IDX, "request": request})
@@ -73,7 +73,7 @@ def measure(queue: SqlQueue, registry: LocalRegistry, locks: list[Lock], end: Ru
     assert run.end is not None
     queue.begin(lease.fence, run.start)
     turn = msgspec.to_builtins(lease.part_of)
-    queue.commit(lease.fence, run.id, end or replace(run.end, details=run.end.details | {"part_of": turn}))
+    queue.commit(lease.fence, run.id, end or replace(run.end, details={**run.end.details, "part_of": turn}))
     assert lease.lock == locks[lease.part_of.arm].id
     return run
 

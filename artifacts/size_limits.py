@@ -47,6 +47,8 @@ LACKS: Final = 64 << 10
 REQUEST: Final = 256 << 10
 WANTS: Final = 1 << 20
 """The requirements of a job on a machine, as JSON: a part of its request, and its platforms."""
+PART_OF: Final = 16 << 10
+"""The turn of a job in an interleaved comparison, as JSON."""
 DETAILS: Final = 1 << 20
 LOCK: Final = 4 << 20
 MANIFEST: Final = 16 << 20

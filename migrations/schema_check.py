@@ -74,7 +74,12 @@ _LIMITS: Final[Mapping[str, Mapping[str, int]]] = {
         "held": size_limits.REASON,
     },
     "eligible": {"machine": size_limits.MACHINE, "lacks": size_limits.LACKS},
-    "jobs": {"failure": size_limits.WORD, "reason": size_limits.REASON, "owner": size_limits.NAME},
+    "jobs": {
+        "failure": size_limits.WORD,
+        "reason": size_limits.REASON,
+        "owner": size_limits.NAME,
+        "part_of": size_limits.PART_OF,
+    },
     "avoided": {"machine": size_limits.MACHINE},
     "leases": {
         "machine": size_limits.MACHINE,

@@ -56,6 +56,7 @@ class RemoteQueue:
             isolation=request.wants.isolation,
             allow_code=request.allow_code,
             job=request.id,
+            machine=None if request.wants.machine is None else MachineId(request.wants.machine),
         )
         return self._request("POST", "jobs", Job, body)
 

@@ -8,6 +8,9 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import DigestText
 from benchlock.evaluator.queue.queue_types import (
     MAX_LINES,
+    MAX_COMPARED_LOCKS,
+    MAX_ROUNDS,
+    MIN_ROUNDS,
     Beat,
     Job,
     JobText,
@@ -17,6 +20,7 @@ from benchlock.evaluator.queue.queue_types import (
     Phase,
     ProgressLine,
 )
+from benchlock.evaluator.records.comparison_types import ComparisonId
 from benchlock.evaluator.records.run_types import Isolation, Moment, RunEnd, RunStart, RunText
 
 Boot = Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.MACHINE)]
@@ -28,9 +32,10 @@ LONGEST_WAIT = 25.0
 """The maximum seconds that an agent waits for a lease in one request."""
 
 
-class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job to queue: one run of a stored lock, or of the lock that answers a request.
 
+    With ``machine``, no other machine may run it.
     Submitting the same ``job`` again has no effect, even if versions were published meanwhile.
     """
 
@@ -39,6 +44,27 @@ class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     isolation: Isolation | None = None
     allow_code: bool = False
     job: JobText | UnsetType = UNSET
+    machine: MachineText | None = None
+
+
+class ComparisonSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Runs to queue in turn on one machine: ``rounds`` of each lock, and of the first lock again as a control.
+
+    Without a ``machine``, the only one that can run all locks does. The margins are those that all locks state.
+    Submitting the same ``comparison`` again has no effect.
+    """
+
+    locks: Annotated[tuple[DigestText, ...], Meta(min_length=2, max_length=MAX_COMPARED_LOCKS)]
+    machine: MachineText | None = None
+    rounds: Annotated[int, Meta(ge=MIN_ROUNDS, le=MAX_ROUNDS)] | None = None
+    comparison: ComparisonId | UnsetType = UNSET
+
+
+class QueuedComparison(Struct, frozen=True, kw_only=True):
+    """An interleaved comparison in the queue; its jobs are in the order in which they run."""
+
+    comparison: ComparisonId
+    jobs: tuple[Job, ...]
 
 
 class JobPage(Struct, frozen=True, kw_only=True):

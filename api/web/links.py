@@ -6,7 +6,12 @@ from urllib.parse import quote, urlencode
 from benchlock.evaluator.analysis.tables import Cell
 from benchlock.registry.artifact_names import KINDS
 
-_PREFIXES = {"run": ("run/", "/runs/"), "job": ("job/", "/jobs/"), "lock": ("sha256:", "/locks/sha256:")}
+_PREFIXES = {
+    "run": ("run/", "/runs/"),
+    "job": ("job/", "/jobs/"),
+    "lock": ("sha256:", "/locks/sha256:"),
+    "comparison": ("", "/comparisons/"),
+}
 
 
 def artifact_path(kind: str, name: str, version: str | None = None) -> str:
@@ -37,6 +42,11 @@ def lock_diff_path(before: str, after: str) -> str:
 def compare_path(runs: Iterable[str], *, anyway: bool = False) -> str:
     """Return the path of the comparison of runs; with ``anyway``, even if they are not comparable."""
     return f"/compare?{urlencode([*(('run', run) for run in runs), *([('anyway', '1')] if anyway else [])], safe='/')}"
+
+
+def comparison_path(comparison: str) -> str:
+    """Return the path of the page of an interleaved comparison."""
+    return f"/comparisons/{comparison}"
 
 
 def leaderboard_path(dataset: str, split: str) -> str:

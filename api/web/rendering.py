@@ -23,6 +23,7 @@ from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.queue.queue_texts import describe_line, describe_seconds
 from benchlock.evaluator.queue.queue_types import new_job_id
+from benchlock.evaluator.records.comparison_types import new_comparison_id
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -36,7 +37,7 @@ _FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| \S+)?)")
 _WIDTHS: Final = (2, 4, 6, 8, 10, 14)
 """The widths of fractions with units, in characters, that the style sheet knows."""
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
-_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12}
+_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12, "comparison": 8}
 """The characters of ids in tables, which the commands accept as prefixes."""
 
 PAGE_HEADERS: Final[Mapping[str, str]] = {
@@ -166,6 +167,7 @@ def _environment() -> Environment:
         "style": _asset_path("style"),
         "script": _asset_path("page"),
         "new_job": lambda: new_job_id(now()),
+        "new_comparison": new_comparison_id,
     }
     return environment
 

@@ -33,14 +33,21 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, cast, get_args
 
-from sqlalchemy import Connection, Row, delete, exists, select, text, update
+from sqlalchemy import JSON, Connection, Row, delete, exists, select, text, update
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.size_limits import REASON, truncate
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
-from benchlock.evaluator.queue.queue_types import OWN_FAULTS, LeaseEnd, MachineId, NextState, decide_next_state
+from benchlock.evaluator.queue.queue_types import (
+    INCOMPLETE,
+    OWN_FAULTS,
+    LeaseEnd,
+    MachineId,
+    NextState,
+    decide_next_state,
+)
 from benchlock.evaluator.queue.worker_machines import count_fault, discount_job, is_free_probe, token_states
 from benchlock.evaluator.records.run_store import record_end
 from benchlock.evaluator.records.run_types import RunEnd, RunId
@@ -113,7 +120,7 @@ SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURN
 """
 _SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
 _TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
-_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner"
+_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of"
 
 LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 """Insert a lease on a job; its number is the fence."""
@@ -121,7 +128,7 @@ LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 SLOT = text(f"{_SLOT} VALUES (:machine, 0, :fence)")
 """Occupy the only slot of a machine: it runs one job at a time, whether or not the job is timed."""
 
-TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}")
+TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}").columns(part_of=JSON)
 
 GIVE = text(f"""
 WITH free AS (
@@ -130,7 +137,7 @@ WITH free AS (
 ), lease AS ({_LEASE.format(job="free", where="")}
 ), slot AS ({_SLOT} SELECT :machine, 0, lease.fence FROM lease)
 {_TAKE.format(fence="lease.fence")} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
-""")  # noqa: S608 - constants of this module
+""").columns(part_of=JSON)  # noqa: S608 - constants of this module
 """Lease the first job that no other transaction has locked, in one statement (step 4 above)."""
 
 
@@ -233,6 +240,8 @@ def end_lease(
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == job.fence))
     connection.execute(update(leases).where(leases.c.fence == job.fence).values(ended=lease_end, reason=reason))
     connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(_changes(following, reason, moment)))
+    if job.comparison is not None and following.state in INCOMPLETE:
+        _cancel_comparison(connection, job)
     if following.elsewhere:
         _avoid(connection, job, moment)
     count_fault(connection, job, lease_end, reason, moment)
@@ -290,6 +299,18 @@ def _changes(following: NextState, reason: str | None, moment: Moment) -> dict[s
         "failure": following.failure,
         "reason": None if following.state == "done" else reason,
     }
+
+
+def _cancel_comparison(connection: Connection, job: Row[Any]) -> None:
+    """Cancel the waiting jobs of a comparison in which ``job`` ended without a result: no run would count."""
+    waiting = jobs.c.state.in_(("queued", "delayed"))
+    values = {
+        "state": "cancelled",
+        "not_before": None,
+        "failure": "comparison",
+        "reason": f"{job.id} of the same comparison has no result",
+    }
+    connection.execute(update(jobs).where(jobs.c.comparison == job.comparison, waiting).values(values))
 
 
 def _avoid(connection: Connection, job: Row[Any], moment: Moment) -> None:

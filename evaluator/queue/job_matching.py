@@ -1,7 +1,7 @@
 """The machines that may take a job, and what the other machines lack."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import msgspec
@@ -98,6 +98,7 @@ class JobRequirements:
         isolation: The isolation that the job must have; None if the worker may choose.
         confined: Whether the job must run in a container.
         code: Whether the job, as a process, would run code of the model; this was allowed.
+        machine: The only machine that may run the job; None for any that fits.
     """
 
     platforms: tuple[RequiredPlatform, ...]
@@ -106,6 +107,7 @@ class JobRequirements:
     isolation: Isolation | None = None
     confined: bool = False
     code: bool = False
+    machine: str | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the requirements as a JSON document."""
@@ -155,8 +157,16 @@ def find_job_requirements(
     return wants
 
 
-def list_lacks(wants: JobRequirements, facts: MachineFacts) -> tuple[str, ...]:
-    """List what the machine lacks, for the platform for which it lacks least; empty if it may take the job."""
+def list_lacks(wants: JobRequirements, facts: MachineFacts, machine: str = "") -> tuple[str, ...]:
+    """List what a machine lacks, for the platform for which it lacks least; empty if it may take the job.
+
+    Args:
+        wants: The requirements of the job.
+        facts: The facts of the machine.
+        machine: Its name.
+    """
+    if wants.machine not in (None, machine):
+        return (f"only {wants.machine} may run the job", *list_lacks(replace(wants, machine=None), facts))
     conditions = wants.conditions
     by_platform = {wanted: _lacks_for(wanted, wants, conditions, facts) for wanted in wants.platforms}
     platform, least = min(by_platform.items(), key=lambda pair: len(pair[1]))

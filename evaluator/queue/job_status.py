@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, bindparam, func, select, text, tuple_
 
 from benchlock.artifacts import size_limits
@@ -25,6 +26,7 @@ from benchlock.evaluator.queue.queue_types import (
     Tally,
 )
 from benchlock.evaluator.queue.worker_machines import token_states
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS
 from benchlock.registry.auth.permissions import get_actor
@@ -77,7 +79,12 @@ def job_of(row: Row[Any], now: float) -> Job:
         reason=row.reason if shown else None,
         due=None if row.not_before is None else max(0.0, row.not_before - now),
         submitted_at=row.submitted_at,
+        part_of=_turn_of(row),
     )
+
+
+def _turn_of(row: Row[Any]) -> ComparisonTurn | None:
+    return None if row.part_of is None else msgspec.convert(row.part_of, ComparisonTurn)
 
 
 def tally_of(row: Row[Any]) -> Tally:
@@ -88,7 +95,14 @@ def tally_of(row: Row[Any]) -> Tally:
 def lease_of(row: Row[Any], queue: str, times: Times) -> Lease:
     """Convert a row to a lease of the named queue."""
     return Lease(
-        Fence(row.fence), JobId(row.id), Digest(row.lock), row.isolation, bool(row.allow_code), queue, times.lease
+        Fence(row.fence),
+        JobId(row.id),
+        Digest(row.lock),
+        row.isolation,
+        bool(row.allow_code),
+        queue,
+        times.lease,
+        _turn_of(row),
     )
 
 

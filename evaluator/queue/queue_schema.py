@@ -71,6 +71,7 @@ def _of_state(state: str, *columns: str, name: str = "") -> Index:
     return Index(f"ix_jobs_{state}{name}", *columns, sqlite_where=only, postgresql_where=only)
 
 
+_COMPARED = text("comparison IS NOT NULL")
 jobs = Table(
     "jobs",
     metadata,
@@ -96,6 +97,9 @@ jobs = Table(
     # The first key of the order of jobs in a class. If ``seq`` were the only key, a planner might follow the primary
     # key and read every job of other classes before the first one of this class.
     Column("since", Float, nullable=False, server_default="0"),
+    Column("comparison", bounded_text(16)),  # the interleaved comparison that it belongs to; null without one
+    Column("part_of", JSON(none_as_null=True)),  # its turn in that comparison, for the record of its run
+    Index("ix_jobs_comparison", "comparison", "seq", sqlite_where=_COMPARED, postgresql_where=_COMPARED),
     _of_state("queued", "class", "since", "seq"),
     _of_state("queued", "owner", name="_owner"),
     _of_state("delayed", "not_before"),

@@ -12,6 +12,7 @@ from benchlock.artifacts.digest import Digest, DigestText
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, RunText
 from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
@@ -30,10 +31,16 @@ OWN_FAULTS: Final = ("lost", "engine", "integrity")
 NEUTRAL: Final = ("cancelled", "returned", "crash", "invalid")
 """Ends that say nothing about the machine."""
 TERMINAL: Final[frozenset[JobState]] = frozenset(("done", "failed", "quarantined", "cancelled"))
+INCOMPLETE: Final = TERMINAL - {"done"}
+"""States of jobs that ended without a completed run."""
 LOST_MACHINES: Final = 3
 """The number of machines lost during a job after which the job is quarantined."""
 MAX_TRIES: Final = {"engine": 4, "crash": 2}
 """The maximum number of tries that end this way; a fault of the machine is retried on another one."""
+MAX_COMPARED_LOCKS: Final = 4
+"""The maximum number of locks of an interleaved comparison in the queue."""
+MIN_ROUNDS: Final = 3
+MAX_ROUNDS: Final = 24
 FACTOR: Final = 3.0
 LONGEST: Final = 360.0
 """The delay grows by ``FACTOR`` with every failure, up to ``LONGEST`` times the first delay."""
@@ -162,6 +169,7 @@ class Job(Struct, frozen=True, kw_only=True):
         reason: The message of the last failure, shortened in lists.
         due: The seconds until it may be retried.
         submitted_at: The calendar time of its submission.
+        part_of: Its turn in an interleaved comparison.
     """
 
     id: JobText = field(name="job")
@@ -178,6 +186,7 @@ class Job(Struct, frozen=True, kw_only=True):
     reason: str | None
     due: float | None = field(name="again_in")
     submitted_at: datetime
+    part_of: ComparisonTurn | None = None
 
     @property
     def tally(self) -> Tally:
@@ -186,7 +195,10 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True):
-    """The right of a machine to run a job, for ``seconds`` after the request and after each heartbeat."""
+    """The right of a machine to run a job, for ``seconds`` after the request and after each heartbeat.
+
+    The record of the run states ``part_of``, its turn in an interleaved comparison.
+    """
 
     fence: Fence
     job: JobText
@@ -195,6 +207,7 @@ class Lease(Struct, frozen=True):
     allow_code: bool
     queue: str
     seconds: float
+    part_of: ComparisonTurn | None = None
 
     @property
     def times(self) -> Times:
@@ -330,7 +343,10 @@ class Queue(Protocol):
         """
 
     def cancel(self, job: JobId) -> Job:
-        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is."""
+        """Cancel the job: at once if it is not leased, else with its next heartbeat; an ended job stays as it is.
+
+        The other jobs of its interleaved comparison are cancelled, too.
+        """
 
     def explain(self, job: JobId) -> Explanation:
         """Explain why the job is in its state."""

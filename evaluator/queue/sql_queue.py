@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 
@@ -52,6 +53,7 @@ from benchlock.evaluator.queue.submission_checks import (
     check_facts,
     check_over,
     check_same,
+    check_same_comparison,
     check_waiting,
 )
 from benchlock.evaluator.queue.worker_machines import (
@@ -63,6 +65,7 @@ from benchlock.evaluator.queue.worker_machines import (
     store_machine,
     token_states,
 )
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_store import load_run, record_start, runs_of
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, clean_message, replace_nul
 from benchlock.registry.auth.audit_log import record_action
@@ -97,10 +100,49 @@ class SqlQueue:
         with write_transaction(self._database) as connection:
             row = connection.execute(select(jobs).where(jobs.c.id == request.id)).first()
             if row is None:
+                check_waiting(connection)
                 self._insert(connection, request)
             else:
                 check_same(row, request)
         return self.job(request.id)
+
+    def submit_comparison(self, turns: Sequence[tuple[JobRequest, ComparisonTurn]]) -> list[Job]:
+        """Queue all jobs of an interleaved comparison in order, or none; the same comparison again changes nothing.
+
+        Raises:
+            As ``submit``.
+        """
+        comparison = turns[0][1].id
+        with write_transaction(self._database) as connection:
+            of_it = select(jobs).where(jobs.c.comparison == comparison).order_by(jobs.c.seq)
+            rows = connection.execute(of_it).all()
+            if rows:
+                check_same_comparison(rows, turns)
+            else:
+                check_waiting(connection, len(turns))
+                for request, turn in turns:
+                    self._insert(connection, request, turn)
+        return self.comparison(comparison)
+
+    def comparison(self, comparison: str) -> list[Job]:
+        """Return the jobs of an interleaved comparison in their order.
+
+        Raises:
+            UnknownNameError: There is no such comparison.
+        """
+        self.settle()
+        with read_transaction(self._database) as connection:
+            now = self._clock.now(connection)
+            of_it = select_jobs().where(jobs.c.comparison == comparison).order_by(jobs.c.seq)
+            found = [job_of(row, now) for row in connection.execute(of_it)]
+        if not found:
+            raise UnknownNameError(f"the queue has no comparison {comparison}", where=comparison)
+        return found
+
+    def cancel_comparison(self, comparison: str) -> list[Job]:
+        """Cancel every job of an interleaved comparison that has not ended, as ``cancel`` does."""
+        self._cancel(jobs.c.comparison == comparison, f"comparison {comparison}")
+        return self.comparison(comparison)
 
     def job(self, job: JobId) -> Job:
         """Return the job in its current state."""
@@ -127,18 +169,24 @@ class SqlQueue:
             return [job_of(row, now) for row in connection.execute(query)]
 
     def cancel(self, job: JobId) -> Job:
-        """Cancel a job that waits, or mark a leased job for cancellation."""
-        with write_transaction(self._database) as connection:
-            owner = connection.execute(select(jobs.c.owner).where(jobs.c.id == job)).scalar()
-            if owner is not None:
-                get_actor().require_own(owner, job)
-            this_job = update(jobs).where(jobs.c.id == job)
-            waiting = jobs.c.state.in_(("queued", "delayed"))
-            cancelled = connection.execute(this_job.where(waiting).values(state="cancelled", not_before=None)).rowcount
-            marked = connection.execute(this_job.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
-            if cancelled or marked:
-                record_action(connection, "job.cancel", job, self._now())
+        """Cancel a job that waits, or mark a leased job for cancellation; with it, the rest of its comparison."""
+        this = jobs.alias()
+        comparison = select(this.c.comparison).where(this.c.id == job).scalar_subquery()
+        self._cancel((jobs.c.id == job) | (jobs.c.comparison == comparison), job)
         return self.job(job)
+
+    def _cancel(self, condition: ColumnElement[bool], target: str) -> None:
+        """Cancel the jobs of a condition, which have one owner; ``target`` names them in the audit log."""
+        with write_transaction(self._database) as connection:
+            owner = connection.execute(select(jobs.c.owner).where(condition).limit(1)).scalar()
+            if owner is not None:
+                get_actor().require_own(owner, target)
+            these = update(jobs).where(condition)
+            waiting = jobs.c.state.in_(("queued", "delayed"))
+            cancelled = connection.execute(these.where(waiting).values(state="cancelled", not_before=None)).rowcount
+            marked = connection.execute(these.where(jobs.c.state == "leased").values(cancel_asked=True)).rowcount
+            if cancelled or marked:
+                record_action(connection, "job.cancel", target, self._now())
 
     def explain(self, job: JobId) -> Explanation:
         """Explain why the job is in its state."""
@@ -331,10 +379,9 @@ class SqlQueue:
         with row_lock_transaction(self._database) as connection:
             return queue_id(connection)
 
-    def _insert(self, connection: Connection, request: JobRequest) -> None:
+    def _insert(self, connection: Connection, request: JobRequest, turn: ComparisonTurn | None = None) -> None:
         if connection.execute(select(locks.c.id).where(locks.c.id == request.lock)).first() is None:
             raise UnknownNameError(f"the registry has no lock {request.lock}", next_step="store the lock first")
-        check_waiting(connection)
         values = {
             "id": request.id,
             "lock": request.lock,
@@ -347,6 +394,8 @@ class SqlQueue:
             "owner": get_actor().id,
             "submitted_at": self._now(),
             "since": self._clock.now(connection),
+            "comparison": None if turn is None else turn.id,
+            "part_of": None if turn is None else to_builtins(turn),
         }
         connection.execute(insert(jobs), values)
         record_action(connection, "job.submit", f"{request.id} {request.lock}", self._now())

@@ -3,10 +3,12 @@
 The registry trusts neither: another machine sends them, and later readers rely on the records.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace as replace_fields
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 from sqlalchemy import Connection, Row, func, select, text
 
@@ -15,9 +17,10 @@ from benchlock.artifacts.errors import IntegrityError, InvalidInputError, Refuse
 from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.size_limits import MACHINE_FACTS
 from benchlock.evaluator.harness_releases import check_version
-from benchlock.evaluator.queue.job_matching import MachineFacts, find_job_requirements
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, find_job_requirements
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.queue.queue_types import FencedError, JobId, JobRequest, MachineId, new_job_id
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_document import bound_start
 from benchlock.evaluator.records.run_types import (
     Isolation,
@@ -45,6 +48,7 @@ def make_job_request(
     *,
     allow_code: bool = False,
     job: JobId | None = None,
+    machine: str | None = None,
 ) -> JobRequest:
     """Describe the job that runs ``lock``, after checks that it can run.
 
@@ -55,6 +59,7 @@ def make_job_request(
         now: The calendar clock; the new job id contains its time.
         allow_code: Whether code of the model may run without a container.
         job: The id of the job; None creates a new one.
+        machine: The only machine that may run it; None for any that fits.
 
     Raises:
         IntegrityError: A blob is missing, a manifest does not match its digest, or the harness version is wrong.
@@ -64,13 +69,18 @@ def make_job_request(
     find_definitions(lock)
     check_version(lock.harness)
     check_stored(lock, store)
+    wants = replace_fields(find_wants(lock, store, isolation, allow_code=allow_code), machine=machine)
+    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code)
+
+
+def find_wants(lock: Lock, store: FileStore, isolation: Isolation | None, *, allow_code: bool) -> JobRequirements:
+    """Return the requirements of a job that runs ``lock``; raise as ``make_job_request``."""
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
     if isolation == "process":
         check_code(model, isolation, allow_code=allow_code)
     confined, code = is_confined(model, allow_code=allow_code), allow_code and carries_code(model)
-    wants = find_job_requirements(lock, isolation, confined=confined, code=code)
-    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code)
+    return find_job_requirements(lock, isolation, confined=confined, code=code)
 
 
 def check_stored(lock: Lock, store: FileStore) -> None:
@@ -111,19 +121,21 @@ def check_facts(facts: MachineFacts, machine: MachineId) -> None:
             )
 
 
-def check_waiting(connection: Connection) -> None:
-    """Raise if the actor has no room for another queued job.
+def check_waiting(connection: Connection, count: int = 1) -> None:
+    """Raise if the actor has no room for ``count`` more queued jobs.
 
     Raises:
-        RefusedError: The actor has the maximum number of queued jobs.
+        RefusedError: The actor would have more than the maximum number of queued jobs.
     """
     actor = get_actor()
     if actor.scopes.allow("admin"):
         return
     own = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c.owner == actor.id).limit(MAX_WAITING)
-    if connection.execute(select(func.count()).select_from(own.subquery())).scalar_one() >= MAX_WAITING:
+    waiting = connection.execute(select(func.count()).select_from(own.subquery())).scalar_one()
+    if waiting + count > MAX_WAITING:
         raise RefusedError(
-            f"{actor.id} has {MAX_WAITING} queued jobs already", next_step="wait until some have run, or cancel some"
+            f"{actor.id} has {waiting} queued jobs already; the maximum is {MAX_WAITING}",
+            next_step="wait until some have run, or cancel some",
         )
 
 
@@ -150,6 +162,20 @@ def check_same(job: Row[Any], request: JobRequest) -> None:
     wanted = (request.lock, request.wants.digest, request.allow_code)
     if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
         raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="create a new id")
+
+
+def check_same_comparison(rows: Sequence[Row[Any]], turns: Sequence[tuple[JobRequest, ComparisonTurn]]) -> None:
+    """Raise unless ``rows`` are the jobs of the comparison that was submitted earlier as ``turns``.
+
+    Raises:
+        ForbiddenError: Another token submitted it.
+        InvalidInputError: It is a different comparison with the same id.
+    """
+    id_ = rows[0].comparison
+    get_actor().require_own(rows[0].owner, f"comparison {id_}")
+    before = [(row.lock, row._mapping["class"], row.part_of) for row in rows]  # noqa: SLF001 - as above
+    if before != [(request.lock, request.wants.digest, to_builtins(turn)) for request, turn in turns]:
+        raise InvalidInputError(f"another comparison has the id {id_}", where=id_, next_step="create a new id")
 
 
 def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunStart:

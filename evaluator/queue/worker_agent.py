@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import (
@@ -232,7 +232,8 @@ class Agent:
             self._interruptible = True
             self._check(heartbeat)
             isolation, allow_code = self._allowed(lease)
-            runner.run(lock, isolation=isolation, allow_code=allow_code)
+            part_of = None if lease.part_of is None else to_builtins(lease.part_of)
+            runner.run(lock, isolation=isolation, allow_code=allow_code, part_of=part_of)
         except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - another worker retries the job, this agent continues
             return error
         finally:

@@ -104,7 +104,7 @@ def store_class(connection: Connection, wants: JobRequirements) -> str:
         connection.execute(insert(classes), {"id": digest, "wants": wants.document()})
     compared = exists().where(eligible.c.machine == machines.c.id, eligible.c["class"] == digest)
     rows = connection.execute(select(machines.c.id, machines.c.facts).where(~compared))
-    _insert(connection, [(row.id, digest, list_lacks(wants, MachineFacts.read(row.facts))) for row in rows])
+    _insert(connection, [(row.id, digest, list_lacks(wants, MachineFacts.read(row.facts), row.id)) for row in rows])
     return digest
 
 
@@ -161,7 +161,9 @@ def store_machine(
     if known_digest != facts.digest:
         connection.execute(delete(eligible).where(eligible.c.machine == machine))
         rows = connection.execute(select(classes.c.id, classes.c.wants).where(_is_open(classes.c.id)))
-        _insert(connection, [(machine, row.id, list_lacks(JobRequirements.read(row.wants), facts)) for row in rows])
+        _insert(
+            connection, [(machine, row.id, list_lacks(JobRequirements.read(row.wants), facts, machine)) for row in rows]
+        )
 
 
 def mark_departed(connection: Connection, machine: MachineId, moment: Moment) -> None:

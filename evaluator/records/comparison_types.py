@@ -1,15 +1,36 @@
 """Results of comparisons: the verdict of a rerun, and the report on locks that are compared."""
 
-from typing import Literal
+import secrets
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from benchlock.artifacts.digest import DigestText
+from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.run_types import RunText
 from benchlock.evaluator.statistics.metric_types import Finding
 
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
 Conclusion = Literal["reproduced", "not reproduced", "undecided"]
+ComparisonId = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$", examples=["5f0c3a9d1b22e47a"])]
+
+
+def new_comparison_id() -> str:
+    """Create the id of an interleaved comparison."""
+    return secrets.token_hex(8)
+
+
+@prepare_decoder
+class ComparisonTurn(Struct, frozen=True, kw_only=True):
+    """The turn of a run in a comparison, as its record states it; ``margins`` were stated before the first run."""
+
+    kind: Literal["comparison"] = "comparison"
+    id: str
+    round: int
+    rounds: int
+    arm: int
+    control: bool
+    margins: dict[str, float]
 
 
 class Verdict(Struct, frozen=True):

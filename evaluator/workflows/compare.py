@@ -5,17 +5,21 @@ runs twice in every round. The second run is a control: its difference from the 
 """
 
 import math
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
-from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.evaluator.records.comparison_types import ArmFinding, ArmReport, ComparisonReport
+from benchlock.evaluator.records.comparison_types import (
+    ArmFinding,
+    ArmReport,
+    ComparisonReport,
+    ComparisonTurn,
+    new_comparison_id,
+)
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.replayed_runs import drop_replays
 from benchlock.evaluator.records.run_comparison import describe_offered, list_incomparabilities, question_differences
@@ -51,19 +55,6 @@ LockedRun = tuple[Lock, Run]
 _FEWEST_ROUNDS = 6
 _PEAK = "compare latencies, or request `peak_qps`"
 _NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them appears as a difference"
-
-
-@prepare_decoder
-class ComparisonTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn of a run in a comparison, as its record states it; ``margins`` were stated before the first run."""
-
-    kind: Literal["comparison"] = "comparison"
-    id: str
-    round: int
-    rounds: int
-    arm: int
-    control: bool
-    margins: dict[str, float]
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -192,6 +183,29 @@ def default_rounds(locks: int) -> int:
     return orders * math.ceil(_FEWEST_ROUNDS / orders)
 
 
+def plan_turns(
+    locks: Sequence[Lock], identity: str, rounds: int, margins: Margins, *, control: bool = True
+) -> Iterator[tuple[Lock, ComparisonTurn]]:
+    """Yield the turns of an interleaved comparison in order, each with its lock.
+
+    Args:
+        locks: The locks, the reference first.
+        identity: The id of the comparison.
+        rounds: The number of rounds.
+        margins: The relative margins of equivalence by metric.
+        control: Whether the first lock runs twice. Without this, the noise of the host is unknown.
+    """
+    arms = [*((arm, False) for arm in range(len(locks))), *([(0, True)] if control else [])]
+    orders = balanced_orders(len(arms))
+    for number in range(1, rounds + 1):
+        for place in orders[(number - 1) % len(orders)]:
+            arm, again = arms[place]
+            turn = ComparisonTurn(
+                id=identity, round=number, rounds=rounds, arm=arm, control=again, margins=dict(margins)
+            )
+            yield locks[arm], turn
+
+
 def interleave(
     locks: Sequence[Lock],
     once: Callable[[Lock, Mapping[str, Any]], Run],
@@ -211,25 +225,18 @@ def interleave(
         rounds: The number of rounds.
         margins: The relative margins of equivalence by metric.
         pair: As for ``compare_runs``.
-        control: Whether the first lock runs twice. Without this, the noise of the host is unknown.
+        control: As for ``plan_turns``.
 
     Raises:
         RefusedError: The very first run is not done, so there is nothing to compare.
     """
-    identity, pairs = secrets.token_hex(8), list[LockedRun]()
-    arms = [*((arm, False) for arm in range(len(locks))), *([(0, True)] if control else [])]
-    orders = balanced_orders(len(arms))
-    for number in range(1, rounds + 1):
-        for place in orders[(number - 1) % len(orders)]:
-            arm, again = arms[place]
-            turn = ComparisonTurn(
-                id=identity, round=number, rounds=rounds, arm=arm, control=again, margins=dict(margins)
-            )
-            run = once(locks[arm], msgspec.to_builtins(turn))
-            pairs.append((locks[arm], run))
-            if run.end is None or run.end.outcome != "done":
-                _refuse_single(pairs)
-                return compare_runs(pairs, pair)
+    pairs = list[LockedRun]()
+    for lock, turn in plan_turns(locks, new_comparison_id(), rounds, margins, control=control):
+        run = once(lock, msgspec.to_builtins(turn))
+        pairs.append((lock, run))
+        if run.end is None or run.end.outcome != "done":
+            _refuse_single(pairs)
+            break
     return compare_runs(pairs, pair)
 
 

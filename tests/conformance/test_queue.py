@@ -62,6 +62,7 @@ from tests.support.evaluator.queues import (
     LARGE,
     LOCK,
     LOCKS,
+    PINNED,
     TIMES,
     Ticking,
     end,
@@ -69,6 +70,7 @@ from tests.support.evaluator.queues import (
     machine,
     queue_of,
     start,
+    turns,
     wish,
 )
 from tests.support.evaluator.recorded import NOON
@@ -221,6 +223,83 @@ def test_jobs_go_out_in_the_order_in_which_they_came(bench: Bench) -> None:
     bench.enrol(1, 2, 3)
     asked = [bench.submit(wants) for wants in (ANY, CONFINED, ANY)]
     assert [bench.lease(number).job for number in (3, 1, 2)] == asked
+
+
+def test_a_job_of_one_machine_is_given_to_no_other(bench: Bench) -> None:
+    bench.enrol(2)
+    job = bench.submit(PINNED)
+    assert bench.none(2)
+    waiting = bench.queue.explain(job)
+    assert (waiting.blocked, waiting.machines[0].lacks) == (True, ("only m1 may run the job",))
+    bench.enrol(1)
+    assert bench.lease(1).job == job
+
+
+def test_the_jobs_of_a_comparison_run_in_turn_and_each_lease_has_its_turn(bench: Bench) -> None:
+    queue = cast("SqlQueue", bench.queue)
+    asked = turns()
+    bench.enrol(1, 2)
+    submitted = queue.submit_comparison(asked)
+    assert queue.submit_comparison(asked) == submitted
+    assert [(job.id, job.part_of) for job in submitted] == [(request.id, turn) for request, turn in asked]
+    bench.submit()
+    assert bench.lease(2).part_of is None
+    for request, turn in asked:
+        lease = bench.queue.lease(machine(1), BOOT, "once")
+        assert lease is not None
+        assert (lease.job, lease.part_of) == (request.id, turn)
+        assert bench.queue.lease(machine(1), BOOT, "once") == lease
+        bench.queue.release(lease.fence, "returned", "stopped")
+        again = bench.lease(1)
+        assert (again.job, again.part_of) == (request.id, turn)
+        bench.queue.commit(again.fence, bench.begun(again), end())
+    assert {job.state for job in queue.comparison("0" * 16)} == {"done"}
+
+
+def test_a_comparison_is_queued_as_a_whole_or_not_at_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = cast("SqlQueue", bench.queue)
+    with use_actor(MINE):
+        first = queue.submit_comparison(turns())
+        with pytest.raises(InvalidInputError, match="another comparison has the id"):
+            queue.submit_comparison(turns(2))
+        broken = turns(2, "1" * 16)
+        with pytest.raises(UnknownNameError, match="has no lock"):
+            queue.submit_comparison([broken[0], (replace(broken[1][0], lock=digest_bytes(b"none")), broken[1][1])])
+        monkeypatch.setattr("benchlock.evaluator.queue.submission_checks.MAX_WAITING", 4)
+        with pytest.raises(RefusedError, match="3 queued jobs already; the maximum is 4"):
+            queue.submit_comparison(turns(2, "1" * 16))
+    with use_actor(OTHER):
+        with pytest.raises(ForbiddenError):
+            queue.submit_comparison(turns())
+        with pytest.raises(ForbiddenError):
+            queue.cancel_comparison("0" * 16)
+    with pytest.raises(UnknownNameError, match="has no comparison"):
+        queue.comparison("1" * 16)
+    assert [job.id for job in bench.queue.jobs()] == [job.id for job in first][::-1]
+
+
+def test_a_comparison_in_which_a_run_fails_ends_and_one_that_is_cancelled_too(bench: Bench) -> None:
+    queue = cast("SqlQueue", bench.queue)
+    bench.enrol(1)
+    queue.submit_comparison(turns())
+    lease = bench.lease(1)
+    bench.queue.commit(lease.fence, bench.begun(lease), end("failed", "golden"))
+    jobs = queue.comparison("0" * 16)
+    assert [job.state for job in jobs] == ["failed", "cancelled", "cancelled"]
+    assert f"cancelled: {jobs[0].id} of the same comparison has no result" == bench.queue.explain(jobs[1].id).sentence
+    other = queue.submit_comparison(turns(3, "1" * 16))
+    running = bench.lease(1)
+    assert [job.state for job in queue.cancel_comparison("1" * 16)] == ["leased", "cancelled", "cancelled"]
+    assert bench.queue.beat(running.fence, "measuring") == "cancel"
+    bench.queue.release(running.fence, "cancelled", "cancelled")
+    assert bench.queue.job(other[0].id).state == "cancelled"
+    queue.submit_comparison(turns(3, "2" * 16))
+    alone = bench.submit(PINNED)
+    bench.queue.cancel(queue.comparison("2" * 16)[1].id)
+    assert {job.state for job in queue.comparison("2" * 16)} == {"cancelled"}
+    assert bench.queue.job(alone).state == "queued"
+    bench.queue.cancel(alone)
+    assert bench.none(1)
 
 
 def test_a_machine_has_one_job_and_the_database_refuses_a_second(bench: Bench) -> None:
@@ -882,7 +961,7 @@ def test_an_unknown_machine_gets_nothing(bench: Bench) -> None:
 # random histories
 
 FACTS = st.sampled_from([facts(), facts(engine=None), facts(cpus=8, memory=64 << 30), facts(arch="arm64")])
-WANTS = st.sampled_from([ANY, ANY, LARGE, ARM, CONFINED])
+WANTS = st.sampled_from([ANY, ANY, LARGE, ARM, CONFINED, PINNED])
 MACHINES = st.sampled_from([machine(number) for number in range(3)])
 SECONDS = st.sampled_from([1.0, TIMES.wait, TIMES.beat, TIMES.lease + 1, TIMES.unseen + 1])
 ENDS = st.sampled_from(

@@ -28,6 +28,7 @@ ELSEWHERE = (
     "test_a_token_has_so_many_queued_jobs_and_no_more",
     "test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end",
     "test_any_history_is_that_of_the_model",
+    "test_a_comparison_is_queued_as_a_whole_or_not_at_all",
     "test_a_lease_and_a_job_belong_to_who_took_them",
     "test_a_machine_belongs_to_the_token_that_enrolled_it",
     "test_a_machine_that_was_enrolled_without_a_token_is_the_first_token_s",
@@ -48,6 +49,8 @@ class Reached(RemoteQueue):
         super().__init__(client)
         self.submit = behind.submit  # type: ignore[method-assign]
         self.live = behind.live  # type: ignore[attr-defined]
+        for name in ("submit_comparison", "comparison", "cancel_comparison"):
+            setattr(self, name, getattr(behind, name))
         self.remove_unused_matches = behind.remove_unused_matches  # type: ignore[attr-defined]
 
 

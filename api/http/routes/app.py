@@ -35,7 +35,7 @@ from benchlock.api.http.routes.comparison_page_routes import (
     ComparisonTwinController,
 )
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
-from benchlock.api.http.routes.job_routes import JobController, QueueService
+from benchlock.api.http.routes.job_routes import JobController, QueuedComparisonController, QueueService
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.new_page_routes import NEW_PAGES, PreviewController
@@ -129,6 +129,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     RunController,
     ClientRunController,
     JobController,
+    QueuedComparisonController,
     WorkerController,
     ComparisonTwinController,
     PreviewController,

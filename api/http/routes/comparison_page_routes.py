@@ -1,35 +1,43 @@
-"""Routes of the pages of locks, comparisons and leaderboards, and of those as JSON that no other route has."""
+"""Routes of the pages of locks, comparisons and leaderboards, with their forms and their JSON."""
 
 from typing import Annotated, Final
 
-from litestar import Controller, get
+from litestar import Controller, Response, get, post
 from litestar.params import Parameter
+from msgspec import ValidationError, convert
 
 from benchlock.api.http.openapi import encode_example
 from benchlock.api.http.page_responses import (
     HTML,
     TWIN_RESPONSES,
     AnyRequest,
+    redirect,
     respond_with_page,
     respond_with_twin,
 )
-from benchlock.api.http.request_authorization import READ
-from benchlock.api.http.request_limits import ASK, COMPARE
+from benchlock.api.http.page_sessions import PAGE, check_form
+from benchlock.api.http.request_authorization import READ, RUN
+from benchlock.api.http.request_limits import ASK, COMPARE, WHILE_FULL
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
+from benchlock.api.http.routes.job_routes import ComparisonIdIn, QueueService, queue_comparison_jobs
 from benchlock.api.http.routes.lock_routes import TOML
-from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, Form, read_query
 from benchlock.api.http.service_state import Service
-from benchlock.api.web.links import lock_diff_path
+from benchlock.api.schemas import job_schemas as wire
+from benchlock.api.web.links import comparison_path, lock_diff_path
 from benchlock.api.web.pages.compare_pages import RUNS, make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
+from benchlock.api.web.pages.queue_pages import make_comparison
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.records.run_types import RunId, parse_run_id
 
 _RUN: Final = "run/"
 _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
+_LONGEST_FORM: Final = 1 << 16
 _SEE_OTHER: Final = 303
 
 LockIn = Annotated[
@@ -83,15 +91,16 @@ class LockPageController(Controller):
     @get("/locks/{name:str}", opt=READ_PAGE | ASK)
     async def show_lock(
         self,
-        service: Injected[Service],
+        queues: Injected[QueueService],
         request: AnyRequest,
         name: Annotated[str, Parameter(max_length=2 * _LONGEST_ID + len(_BETWEEN))],
         against: Annotated[str, Parameter(max_length=_LONGEST_ID)] = "",
     ) -> BytesResponse:
         """Answer with a lock, with its file for ``ID.toml``, or with the differences of two for ``ID...ID``."""
-        registry, before, between, after = service.registry, *name.partition(_BETWEEN)
+        service, registry, (before, between, after) = queues.service, queues.registry, name.partition(_BETWEEN)
         if between:
-            return respond_with_page(await service.ask.do(make_lock_diff, registry, before, after), request, service)
+            page = await service.ask.do(make_lock_diff, registry, before, after, queues.queue)
+            return respond_with_page(page, request, service)
         if name.endswith(_FILE):
             file, content = await service.ask.do(write_lock, registry, name.removesuffix(_FILE))
             headers = {"content-disposition": f'attachment; filename="{file}"', "cache-control": "private, no-cache"}
@@ -108,10 +117,11 @@ class ComparisonPageController(Controller):
     include_in_schema = False
 
     @get("/compare", opt=READ_PAGE | COMPARE)
-    async def show_comparison(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
+    async def show_comparison(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Answer with the comparison of the runs in the address."""
         runs, anyway = parse_runs(request), request.query_params.get("anyway") == "1"
-        page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway)
+        service = queues.service
+        page = await service.compare.do(make_compare, queues.registry, runs, anyway=anyway, queue=queues.queue)
         return respond_with_page(page, request, service)
 
     @get("/leaderboards", opt=READ_PAGE | COMPARE)
@@ -156,4 +166,52 @@ class ComparisonTwinController(Controller):
         return respond_with_twin(await service.compare.do(make_leaderboards, service.registry))
 
 
-COMPARISON_PAGE_CONTROLLERS = (LockPageController, ComparisonPageController)
+class QueuedComparisonPageController(Controller):
+    """The page of an interleaved comparison, and the forms that queue and cancel one."""
+
+    include_in_schema = False
+    request_max_body_size = _LONGEST_FORM
+
+    @post("/comparisons", opt=RUN | ASK | PAGE, status_code=303)
+    async def queue_comparison(
+        self, queues: Injected[QueueService], request: AnyRequest, data: Form
+    ) -> Response[bytes]:
+        """Queue a comparison; a form that is sent twice makes one."""
+        check_form(request, data)
+        queued = await queues.service.ask.do(queue_comparison_jobs, queues, _read_form(data))
+        return redirect(comparison_path(queued.comparison))
+
+    @get("/comparisons/{comparison:str}", opt=READ_PAGE | COMPARE)
+    async def show_comparison(
+        self, queues: Injected[QueueService], request: AnyRequest, comparison: ComparisonIdIn
+    ) -> BytesResponse:
+        """Answer with the progress of a comparison, and with its result once all its runs are done."""
+        anyway = request.query_params.get("anyway") == "1"
+        service = queues.service
+        page = await service.compare.do(make_comparison, queues.registry, queues.queue, comparison, anyway=anyway)
+        return respond_with_page(page, request, service)
+
+    @post("/comparisons/{comparison:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
+    async def cancel_comparison(
+        self, queues: Injected[QueueService], request: AnyRequest, comparison: ComparisonIdIn, data: Form
+    ) -> Response[bytes]:
+        """Cancel a comparison."""
+        check_form(request, data)
+        await queues.service.work.do(queues.queue.cancel_comparison, comparison)
+        return redirect(comparison_path(comparison))
+
+
+def _read_form(data: dict[str, str]) -> wire.ComparisonSubmission:
+    """Return the comparison that a form asks for; the ids of its locks are separated by spaces.
+
+    Raises:
+        InvalidInputError: A field is malformed or out of bounds.
+    """
+    given = {name: data[name] for name in ("machine", "rounds", "comparison") if data.get(name)}
+    try:
+        return convert({**given, "locks": data.get("locks", "").split()}, wire.ComparisonSubmission, strict=False)
+    except ValidationError as error:
+        raise InvalidInputError(f"invalid comparison: {error}") from error
+
+
+COMPARISON_PAGE_CONTROLLERS = (LockPageController, ComparisonPageController, QueuedComparisonPageController)

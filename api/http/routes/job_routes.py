@@ -1,4 +1,4 @@
-"""Routes for jobs: submit, list, watch, explain and cancel."""
+"""Routes for jobs: submit, list, watch, explain and cancel; and for interleaved comparisons, which are several jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -44,7 +44,9 @@ from benchlock.evaluator.queue.queue_types import (
     parse_job_id,
     summarize_job,
 )
+from benchlock.evaluator.queue.queued_comparisons import ComparisonRequest, queue_comparison
 from benchlock.evaluator.queue.submission_checks import make_job_request
+from benchlock.evaluator.records.comparison_types import new_comparison_id
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import parse_request
 
@@ -264,7 +266,9 @@ def queue_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission
     """Queue the lock or the request of a submission."""
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
-    job_request = make_job_request(lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job)
+    job_request = make_job_request(
+        lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job, machine=data.machine
+    )
     return queue.submit(job_request)
 
 
@@ -286,3 +290,73 @@ def _load_lock(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmissio
 
 def _id(text: str) -> JobId:
     return parse_job_id(f"job/{text}")
+
+
+_COMPARISON_ID: Final = "5f0c3a9d1b22e47a"
+_TURN = {"kind": "comparison", "id": _COMPARISON_ID, "round": 1, "rounds": 6, "arm": 0, "control": False, "margins": {}}
+_COMPARISON: Any = {"comparison": _COMPARISON_ID, "jobs": [JOB | {"part_of": _TURN}]}
+ComparisonIdIn = Annotated[
+    str,
+    Parameter(
+        description="The id of the comparison.",
+        pattern=r"^[0-9a-f]{16}$",
+        examples=[encode_example(_COMPARISON_ID)],
+    ),
+]
+ComparisonIn = Annotated[
+    wire.ComparisonSubmission, Body(examples=[encode_example({"locks": [_LOCK, "sha256:" + "1" * 64]})])
+]
+
+
+class QueuedComparisonController(Controller):
+    """Routes ``/v1/comparisons/interleaved``."""
+
+    tags = ("jobs",)
+
+    @post(
+        "/comparisons/interleaved",
+        opt=RUN | ASK,
+        status_code=201,
+        summary="Queue an interleaved comparison",
+        responses=describe_responses(
+            "missing-blobs",
+            "unknown-name",
+            "invalid-input",
+            "integrity",
+            "refused",
+            body=True,
+            success={201: describe_body(wire.QueuedComparison, "The comparison.", _COMPARISON)},
+        ),
+    )
+    async def queue_comparison(self, queues: Injected[QueueService], data: ComparisonIn) -> wire.QueuedComparison:
+        """Queue runs of stored `locks` in turn on one machine, so that their times can be compared."""
+        return await queues.service.ask.do(queue_comparison_jobs, queues, data)
+
+    @get(
+        "/comparisons/interleaved/{comparison:str}",
+        opt=READ,
+        summary="Read an interleaved comparison",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={200: describe_body(wire.QueuedComparison, "The comparison.", _COMPARISON)},
+        ),
+    )
+    async def read_comparison(
+        self, queues: Injected[QueueService], comparison: ComparisonIdIn
+    ) -> wire.QueuedComparison:
+        """Read its jobs, whose runs `POST /v1/comparisons` compares once all are done."""
+        jobs = await queues.service.work.do(queues.queue.comparison, comparison)
+        return wire.QueuedComparison(comparison=comparison, jobs=tuple(jobs))
+
+
+def queue_comparison_jobs(queues: QueueService, data: wire.ComparisonSubmission) -> wire.QueuedComparison:
+    """Queue the interleaved comparison of a submission."""
+    request = ComparisonRequest(
+        new_comparison_id() if data.comparison is UNSET else data.comparison,
+        [queues.registry.read_lock(lock) for lock in data.locks],
+        data.machine,
+        data.rounds,
+    )
+    jobs = queue_comparison(queues.queue, queues.registry.store, request, now)
+    return wire.QueuedComparison(comparison=request.id, jobs=tuple(jobs))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -10,17 +10,22 @@ from benchlock.api.web.links import compare_path, lock_diff_path
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.api.web.pages.run_pages import list_others
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.svg import LARGE, text
 from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
+from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MachineId
+from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.queue.submission_checks import find_wants
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
 from benchlock.evaluator.report.systems import group_systems
-from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.compare import check_question, compare_runs
 from benchlock.evaluator.workflows.comparison_texts import (
     format_flags,
     format_metrics,
@@ -57,13 +62,57 @@ _CHANGE: Final = re.compile(r"([+-]?[\d.]+%)[,;]? +(.+)", re.DOTALL)
 """The relative change with which a reason begins, and the rest of it."""
 
 
-def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool) -> Page:
+@dataclass(frozen=True, slots=True)
+class InterleavingOffer:
+    """The locks of an interleaved comparison, the machines that can run it, and its numbers of rounds and runs."""
+
+    locks: tuple[Digest, ...]
+    machines: tuple[MachineId, ...]
+    rounds: tuple[tuple[int, int], ...]
+
+
+def offer_interleaving(
+    registry: LocalRegistry, queue: SqlQueue | None, locks: Sequence[Lock]
+) -> InterleavingOffer | None:
+    """Return what the form that queues an interleaved comparison offers.
+
+    Args:
+        registry: The registry.
+        queue: Its queue; without one, there is no offer.
+        locks: The locks, the reference first.
+
+    Returns:
+        The offer; None if runs of the locks cannot be comparable, or if no machine can run all of them now.
+    """
+    count = len(locks)
+    if queue is None or not _PAIR <= count <= MAX_COMPARED_LOCKS or locks[0].id == locks[-1].id:
+        return None
+    try:
+        check_question(locks, {})
+        wants = [find_wants(lock, registry.store, None, allow_code=False) for lock in locks]
+    except BenchlockError:
+        return None
+    machines = tuple(find_machines(queue.machines(limit=MACHINES), wants))
+    rounds = tuple((number, number * (count + 1)) for number in list_rounds(count))
+    return InterleavingOffer(tuple(lock.id for lock in locks), machines, rounds) if machines else None
+
+
+def make_compare(
+    registry: LocalRegistry,
+    runs: Sequence[RunId],
+    *,
+    anyway: bool,
+    queue: SqlQueue | None = None,
+    most: int = RUNS,
+) -> Page:
     """Make the page that compares runs with the first of them.
 
     Args:
         registry: The registry.
         runs: The runs, each counted once; fewer than two give a page on which to choose another.
         anyway: Whether to show the figures of runs that are not comparable.
+        queue: The queue in which the locks of the runs may run in turn; without one, the page has no form for that.
+        most: The maximum number of runs.
 
     Raises:
         InvalidInputError: There are too many runs, or all are one measurement.
@@ -71,8 +120,8 @@ def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool
         IntegrityError: A record contradicts its evidence.
     """
     runs = tuple(dict.fromkeys(runs))
-    if len(runs) > RUNS:
-        what = f"{len(runs)} runs are too many for one page; the maximum is {RUNS}"
+    if len(runs) > most:
+        what = f"{len(runs)} runs are too many for one page; the maximum is {most}"
         raise InvalidInputError(what, where="run", next_step="compare fewer runs, or open a leaderboard: /leaderboards")
     recorded = [registry.records.get(id_) for id_ in runs]
     locks = {id_: registry.read_lock(id_) for id_ in dict.fromkeys(run.start.lock for run in recorded)}
@@ -80,12 +129,13 @@ def make_compare(registry: LocalRegistry, runs: Sequence[RunId], *, anyway: bool
     context: dict[str, Any] = {
         "ids": runs,
         "others": list_others(registry, *pairs[0]) if pairs else (),
-        "is_full": len(runs) == RUNS,
+        "is_full": len(runs) == most,
         "reasons": (),
         "remarks": (),
         "shows_figures": False,
         "anyway": compare_path(runs, anyway=True),
         "locks": tuple(locks),
+        "offer": offer_interleaving(registry, queue, list(locks.values())),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
         "comparison": None,

@@ -6,9 +6,11 @@ from typing import Any, Final
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.compare_pages import offer_interleaving
 from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_comparison import question_differences
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
 from benchlock.evaluator.records.run_types import Run, RunFilter
@@ -87,8 +89,14 @@ def write_lock(registry: LocalRegistry, text: str) -> tuple[str, bytes]:
     return f"{lock.id.removeprefix('sha256:')[:12]}.lock", dump(lock).encode()
 
 
-def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
-    """Make the page of the differences between two locks, given by their ids or the beginnings of them.
+def make_lock_diff(registry: LocalRegistry, before: str, after: str, queue: SqlQueue | None = None) -> Page:
+    """Make the page of the differences between two locks.
+
+    Args:
+        registry: The registry.
+        before: The id of the first lock, or the beginning of it.
+        after: The same of the second lock.
+        queue: The queue in which both may run in turn; without one, the page has no form for that.
 
     Raises:
         BenchlockError: As ``read_lock`` raises.
@@ -104,6 +112,7 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str) -> Page:
         "after": second,
         "sides": tuple((lock_path(lock.id), lock.id, describe_subject(lock)) for lock in (first, second)),
         "differences": question_differences(first, second),
+        "offer": offer_interleaving(registry, queue, (first, second)),
         "reverse": lock_diff_path(second.id, first.id),
     }
     facts = {"before": first.id, "after": second.id, "reasons": context["differences"], "changes": changes}

@@ -1,14 +1,15 @@
-"""The pages of the queue: its jobs and machines, and one job with the reason for its state."""
+"""The pages of the queue: jobs and machines, one job with the reason for its state, an interleaved comparison."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.api.web.links import job_path, with_query
+from benchlock.api.web.links import comparison_path, job_path, with_query
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
@@ -22,6 +23,7 @@ from benchlock.evaluator.queue.queue_texts import (
     machine_state,
 )
 from benchlock.evaluator.queue.queue_types import (
+    INCOMPLETE,
     TERMINAL,
     Explanation,
     Job,
@@ -48,6 +50,7 @@ _JOBS: Final = (
     Column("dataset", None, "The locked dataset."),
     Column("machine", None, "The machine of its last try."),
     Column("run", None, "Its run."),
+    Column("comparison", None, "The interleaved comparison that it belongs to."),
     Column("submitted", None, "When it was submitted, UTC."),
     Column("why", None, "The reason for its state."),
 )
@@ -63,6 +66,16 @@ _MACHINES: Final = (
 _MATCHES: Final = (
     Column("machine", None, "The name of the machine."),
     Column("answer", None, "Whether it can run the job, and what it lacks."),
+)
+
+_TURNS: Final = (
+    Column("round", None, "The round; each has a run of every lock, and the first lock's control."),
+    Column("lock", None, "The lock that runs."),
+    Column("model", None, "Its model; the control is a second run of the first lock."),
+    Column("framework", None, "Its framework."),
+    Column("job", None, "The job."),
+    Column("state", None, "Its state."),
+    Column("run", None, "Its run."),
 )
 
 
@@ -131,6 +144,7 @@ def _list_job_rows(registry: LocalRegistry, explanations: Iterable[Explanation])
             *names[job.lock],
             job.machine,
             job.run,
+            None if job.part_of is None else job.part_of.id,
             f"{job.submitted_at:%Y-%m-%d %H:%M}",
             shorten(explanation.sentence, SUMMARY),
         ))  # fmt: skip
@@ -246,3 +260,67 @@ def _describe_tries(explanation: Explanation) -> str:
     job = explanation.job
     counts = (("machine lost", job.lost), ("machine failed", job.engine), ("crash", job.crash))
     return ", ".join(f"{name}: {count}" for name, count in counts if count)
+
+
+def make_comparison(registry: LocalRegistry, queue: SqlQueue, comparison: str, *, anyway: bool) -> Page:
+    """Make the page of an interleaved comparison, which compares its runs once all of them are done.
+
+    Args:
+        registry: The registry.
+        queue: Its queue.
+        comparison: The id of the comparison.
+        anyway: Whether to show the figures of runs that are not comparable.
+
+    Raises:
+        UnknownNameError: There is no such comparison.
+        IntegrityError: A record contradicts its evidence.
+    """
+    jobs = queue.comparison(comparison)
+    runs = [job.run for job in jobs if job.state == "done" and job.run is not None]
+    page = (
+        make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
+        if len(runs) == len(jobs)
+        else _make_progress(registry, queue, jobs)
+    )
+    path = comparison_path(comparison)
+    context = {**page.context, "path": path, "anyway": f"{path}?anyway=1"}
+    twin = f"/v1/comparisons/interleaved/{comparison}"
+    return replace(page, title="Interleaved comparison", context=context, twin=twin, trail=(("/jobs", "Queue"),))
+
+
+def _make_progress(registry: LocalRegistry, queue: SqlQueue, jobs: Sequence[Job]) -> Page:
+    """Make the page of a comparison that has not ended, or that ended without all of its results."""
+    locks = {id_: registry.read_lock(id_) for id_ in dict.fromkeys(job.lock for job in jobs)}
+    current, is_incomplete = _find_deciding_job(jobs)
+    explanation = queue.explain(current.id)
+    is_live = any(job.state not in TERMINAL for job in jobs)
+    context = {
+        "summary": "; ".join(map(describe_subject, locks.values())),
+        "current": current,
+        "is_incomplete": is_incomplete,
+        "explanation": explanation,
+        "done": sum(job.state == "done" for job in jobs),
+        "count": len(jobs),
+        "is_live": is_live,
+    }
+    rows = tuple(_make_row(job, locks[job.lock]) for job in jobs)
+    tables = {"jobs": Table("jobs", "Runs in their order", _TURNS, rows)}
+    return Page("comparison", "", context, tables, refresh=_REFRESH if is_live else None)
+
+
+def _find_deciding_job(jobs: Sequence[Job]) -> tuple[Job, bool]:
+    """Return the job that explains the state of a comparison, and whether the comparison stays incomplete.
+
+    A job that was cancelled because of another one explains nothing.
+    """
+    incomplete = [job for job in jobs if job.state in INCOMPLETE or (job.state == "done" and job.run is None)]
+    if incomplete:
+        return min(incomplete, key=lambda job: job.failure == "comparison"), True
+    return next(job for job in jobs if job.state not in TERMINAL), False
+
+
+def _make_row(job: Job, lock: Lock) -> tuple[Cell, ...]:
+    assert job.part_of is not None
+    model = f"{lock.model.name} {lock.model.version}{', control' if job.part_of.control else ''}"
+    framework = f"{lock.framework.name} {lock.framework.version}"
+    return (job.part_of.round, lock.id, model, framework, job.id, job_state(job), job.run)

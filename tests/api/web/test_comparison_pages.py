@@ -6,9 +6,10 @@ from html import unescape
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import Engine
 
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -18,6 +19,7 @@ from benchlock.api.web.pages.run_pages import make_run
 from benchlock.api.web.pages.verdict_pages import make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
+from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_comparison import list_incomparabilities
 from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
 from benchlock.evaluator.workflows.compare import compare_runs
@@ -25,6 +27,7 @@ from benchlock.evaluator.workflows.rerun import judge_recorded_run
 from benchlock.registry.artifact_names import Name
 from benchlock.registry.lock.lockfile import load
 from tests.api.web.conftest import Seeds
+from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
 
@@ -101,6 +104,19 @@ def test_locks_that_differ_in_the_model_can_be_comparable(registry: LocalRegistr
     assert set(page.tables["changes"].column("change")) == {"changed"}
     assert f"benchlock compare --interleave {first.id} {second.id}" in words(page)
     assert lock_diff_path(second.id, first.id) in html(page)
+
+
+def test_who_may_run_gets_the_form_that_runs_locks_in_turn(
+    registry: LocalRegistry, seeds: Seeds, database: Engine
+) -> None:
+    queue = SqlQueue(database, now)
+    queue.enrol(machine(1), BOOT, facts())
+    page = make_lock_diff(registry, seeds.lock().id, seeds.lock("other").id, queue)
+    for viewer, number in ((Viewer(may=frozenset(("run",)), form_token="f0"), 1), (Viewer(form_token="f0"), 0)):
+        text = render_page(page, viewer).decode().partition("<main")[2].partition("</main")[0]
+        assert text.count('<form class="actions" action="/comparisons"') == number
+        assert text.count('name="form_token" value="f0"') == number
+        assert "benchlock compare --interleave" in text
 
 
 def test_locks_of_different_questions_are_not_comparable(registry: LocalRegistry, seeds: Seeds) -> None:

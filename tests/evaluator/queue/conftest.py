@@ -16,6 +16,7 @@ from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
@@ -46,11 +47,11 @@ class Site:
         self.queue = SqlQueue(self.database, now, self.times)
         self.log = self.home / "harnesses"
 
-    def submit(self, seconds: float = 0.0, failure: str = "") -> JobId:
+    def submit(self, seconds: float = 0.0, failure: str = "", turn: ComparisonTurn | None = None) -> JobId:
         lock = self.evaluation.holding(seconds, failure, self.log).lock(metrics=())
         wish = make_job_request(lock, self.store, "process", now)
         self.catalogue.put_lock(lock)
-        return self.queue.submit(wish).id
+        return self.queue.submit(wish).id if turn is None else self.queue.submit_comparison([(wish, turn)])[0].id
 
     def agent(
         self, name: str = "m1", queue: Queue | None = None, connect: Callable[[], Engine | None] = lambda: None

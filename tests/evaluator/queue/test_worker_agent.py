@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 from sqlalchemy import select, text
 
 from benchlock.artifacts.digest import Digest
@@ -40,6 +40,7 @@ from benchlock.registry.database.engine import read_transaction, row_lock_transa
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.evaluator.evaluation import damage, locked_file
 from tests.evaluator.queue.conftest import Site
+from tests.support.evaluator.queues import turns
 from tests.support.evaluator.stub_harness import events
 
 
@@ -79,6 +80,15 @@ def test_a_job_is_measured_and_its_run_is_like_any_other(site: Site) -> None:
     assert [one.id for one in site.records.list()] == [run.id]
     assert [name for name, *_ in events(site.log)] == ["start", "end"]
     assert list((site.home / "runs").iterdir()) == []
+
+
+def test_the_record_of_a_run_states_its_turn_in_a_comparison(site: Site) -> None:
+    ((_, turn),) = turns(1)
+    job = site.submit(turn=turn)
+    site.agent().work(once=True)
+    (run,) = site.records.list()
+    assert run.end is not None
+    assert (site.job(job).run, run.end.details["part_of"]) == (run.id, to_builtins(turn))
 
 
 def test_what_the_lock_s_run_ends_with_is_the_answer(site: Site) -> None:

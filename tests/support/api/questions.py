@@ -142,6 +142,15 @@ class Questions:
     def _job(self) -> str:
         return str(self._asked("POST", "/v1/jobs", {"lock": self._lock.id, "isolation": "container"})["job"])
 
+    def _comparison(self) -> dict[str, Any]:
+        """Two locks to run in turn, on a machine of their own that asks for no work."""
+        same = ASKED | {"model": {"name": "digits", "version": "1.0.0"}}
+        other = EmbeddedRegistry(self._registry).lock(parse_request(same, "request"), {}).lock
+        return {"locks": [self._lock.id, other.id], "machine": self._enrol(f"m{next(self._machines)}"), "rounds": 3}
+
+    def _queued_comparison(self) -> dict[str, str]:
+        return {"comparison": self._asked("POST", "/v1/comparisons/interleaved", self._comparison())["comparison"]}
+
     def _enrol(self, name: str) -> str:
         self._asked("PUT", f"/v1/machines/{name}", {"boot": BOOT, "facts": facts().document()})
         return name
@@ -234,6 +243,8 @@ class Questions:
             "DELETE /v1/jobs/{job_id}": lambda: Question({"job_id": _tail(self._job())}),
             "GET /v1/jobs/{job_id}/explanation": lambda: Question(over),
             "GET /v1/jobs/{job_id}/events": lambda: Question(over),
+            "POST /v1/comparisons/interleaved": lambda: Question(body=self._comparison()),
+            "GET /v1/comparisons/interleaved/{comparison}": lambda: Question(self._queued_comparison()),
         }
 
     def _of_workers(self) -> dict[str, Callable[[], Question]]:

@@ -158,7 +158,7 @@ class QueueModel:
         return (one for one in self.leases.values() if one.holds)
 
     def _may(self, job: ModelJob, machine: MachineId) -> bool:
-        fits = not list_lacks(job.wish.wants, self.machines[machine].facts)
+        fits = not list_lacks(job.wish.wants, self.machines[machine].facts, machine)
         return job.state == "queued" and machine not in job.avoided and fits
 
     def _end(self, fence: Fence, ended: LeaseEnd, end: RunEnd | None) -> None:
@@ -212,6 +212,6 @@ class QueueModel:
             and one.held_until is None
             and one.seen >= self.now - self.times.unseen
             and id_ not in job.avoided
-            and not list_lacks(job.wish.wants, one.facts)
+            and not list_lacks(job.wish.wants, one.facts, id_)
             for id_, one in self.machines.items()
         )

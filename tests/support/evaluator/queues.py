@@ -10,6 +10,7 @@ from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.lease_times import Clock, Times
 from benchlock.evaluator.queue.queue_types import JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_types import Outcome, RunEnd, RunId, RunStart, new_run_id
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
@@ -26,6 +27,7 @@ ANY = JobRequirements((CPU,), {}, cpus=1)
 LARGE = JobRequirements((CPU,), {"cpus": 8, "memory": "64GiB"}, cpus=1)
 ARM = JobRequirements((RequiredPlatform("linux", "arm64", "cpu", layered=True, finished=False),), {}, cpus=1)
 CONFINED = JobRequirements((CPU,), {}, cpus=1, isolation="container")
+PINNED = JobRequirements((CPU,), {}, cpus=1, machine="m1")
 
 
 class Ticking(Clock):
@@ -74,6 +76,15 @@ def keep_lock(database: Engine, lock: Digest = LOCK) -> None:
 
 def wish(wants: JobRequirements = ANY, job: JobId | None = None, lock: Digest = LOCK) -> JobRequest:
     return JobRequest(job or new_job_id(NOON), lock, wants)
+
+
+def turns(count: int = 3, comparison: str = "0" * 16) -> list[tuple[JobRequest, ComparisonTurn]]:
+    """As many jobs of a comparison, for m1 alone."""
+    made = (
+        ComparisonTurn(id=comparison, round=1 + number, rounds=count, arm=0, control=False, margins={"top1": 0.1})
+        for number in range(count)
+    )
+    return [(wish(PINNED), turn) for turn in made]
 
 
 def machine(number: int) -> MachineId:

@@ -121,7 +121,16 @@ def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
 
 
 @pytest.mark.parametrize(
-    "path", ["/jobs", "/jobs/01kam1v3mz4w0q3d5g7h9j2k4m/cancel", "/tokens", "/tokens/revoke", "/yank"]
+    "path",
+    [
+        "/jobs",
+        "/jobs/01kam1v3mz4w0q3d5g7h9j2k4m/cancel",
+        "/comparisons",
+        "/comparisons/0123456789abcdef/cancel",
+        "/tokens",
+        "/tokens/revoke",
+        "/yank",
+    ],
 )
 def test_forms_of_others_and_of_those_who_may_not_change_nothing(
     closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock, path: str

@@ -7,8 +7,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import DigestText
 from benchlock.evaluator.queue.queue_types import (
-    MAX_LINES,
     MAX_COMPARED_LOCKS,
+    MAX_LINES,
     MAX_ROUNDS,
     MIN_ROUNDS,
     Beat,

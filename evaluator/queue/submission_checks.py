@@ -30,11 +30,10 @@ from benchlock.evaluator.records.run_types import (
 )
 from benchlock.evaluator.records.runs_schema import runs
 from benchlock.evaluator.runner.host_platform import carries_code, check_code, is_confined
-from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.statistics.metric_types import find_definitions
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock, list_blob_references
-from benchlock.registry.manifests import Model
 
 
 def make_job_request(
@@ -64,8 +63,7 @@ def make_job_request(
     find_definitions(lock)
     check_version(lock.harness)
     check_stored(lock, store)
-    model = read_manifests(lock, store)["model"]
-    assert isinstance(model, Model)
+    model = find_evaluated(read_manifests(lock, store))
     if isolation == "process":
         check_code(model, isolation, allow_code=allow_code)
     confined, code = is_confined(model, allow_code=allow_code), allow_code and carries_code(model)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.comparison_types import Conclusion, Verdict
@@ -54,7 +54,7 @@ def describe_offered(metric: str, *scenarios: str) -> str | None:
 
 def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
     parts: Mapping[str, tuple[Any, Any]] = {
-        "dataset": ((a.dataset.digest, a.dataset.split), (b.dataset.digest, b.dataset.split)),
+        "dataset" if a.operator is UNSET else "operator": (a.inputs, b.inputs),
         "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (a.scenario, b.scenario),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),

@@ -22,7 +22,7 @@ from benchlock.registry.lock.lock_assembly import (
     list_admitted_platforms,
     question_of,
 )
-from benchlock.registry.lock.lock_feasibility import ChosenManifests, check_answerable
+from benchlock.registry.lock.lock_feasibility import ChosenManifests, ChosenOperator, check_answerable
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact, LockedHarness
 from benchlock.registry.lock.selection_reasons import SelectionReason, explain_selection
 from benchlock.registry.lock.split_checks import check_index_labelled, check_labelled
@@ -32,6 +32,7 @@ from benchlock.registry.manifests import (
     Image,
     Manifest,
     Model,
+    Operator,
     Platform,
     manifest_digest,
     parse_published,
@@ -170,7 +171,7 @@ def make_draft_candidate(draft: Manifest) -> Candidate:
 def _build(
     request: Request,
     resolution: Resolution,
-    chosen: ChosenManifests,
+    chosen: ChosenManifests | ChosenOperator,
     harness: Harness,
     access: tuple[BlobStore, ConfigurationLookup | None],
 ) -> Lock:
@@ -239,7 +240,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 def _read_manifests(
     resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
-) -> ChosenManifests:
+) -> ChosenManifests | ChosenOperator:
     draft_manifests = drafts or {}
 
     def manifest(candidate: Candidate) -> Manifest:
@@ -247,12 +248,13 @@ def _read_manifests(
             return draft_manifests[candidate.kind, candidate.name]
         return catalogue.manifest(Reference(candidate.kind, parse_name(candidate.name), candidate.version))
 
-    return ChosenManifests(
-        cast("Model", manifest(resolution.model)),
-        cast("Dataset", manifest(resolution.dataset)),
-        cast("Framework", manifest(resolution.framework)),
-        cast("Image", manifest(resolution.image)),
-    )
+    subject = manifest(resolution.model)
+    framework = cast("Framework", manifest(resolution.framework))
+    image = cast("Image", manifest(resolution.image))
+    if isinstance(subject, Operator):
+        return ChosenOperator(subject, framework, image)
+    assert resolution.dataset is not None
+    return ChosenManifests(cast("Model", subject), cast("Dataset", manifest(resolution.dataset)), framework, image)
 
 
 def explain_resolution(request: Request, catalogue: Versions) -> tuple[Resolution, tuple[SelectionReason, ...]]:

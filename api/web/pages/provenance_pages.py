@@ -37,7 +37,7 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
-    title = f"Where the results of {lock.model.name} come from"
+    title = f"Where the results of {lock.subject.name} come from"
     context = {"run": run, "summary": describe_subject(lock), "root": _describe_run(registry, run, lock)}
     return Page("provenance", title, context, {}, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
 

@@ -11,7 +11,7 @@ from benchlock.api.web.page import Page
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.queue.queue_types import new_job_id
-from benchlock.registry.artifact_names import KINDS, Kind, parse_name
+from benchlock.registry.artifact_names import Kind, parse_name
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lock_creation import check_resolution, explain_resolution, list_yanked
@@ -33,6 +33,7 @@ from benchlock.registry.requests.request_form import (
     write_document,
 )
 from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.resolver_types import ORDER
 from benchlock.registry.scaffold.request_scaffold import suggest_metrics
 from benchlock.registry.text.yaml import entry_lines
 
@@ -100,7 +101,7 @@ def make_new(registry: LocalRegistry, fields: RequestFields) -> Page:
         "defaults": {**LIMITS, **SETTINGS, "seed": SEED},
         "settings": list_settings(fields.scenario_name),
         "other_settings": tuple(name for name in SETTINGS if name not in list_settings(fields.scenario_name)),
-        "offers": {kind: _offer(registry, kind, fields) for kind in KINDS} | {"split": splits[:OFFERED]},
+        "offers": {kind: _offer(registry, kind, fields) for kind in ORDER} | {"split": splits[:OFFERED]},
         "metrics": _list_metrics(fields, cast("Model | None", model)),
     }
     return Page(

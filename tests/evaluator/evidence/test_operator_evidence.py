@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import UNSET
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
@@ -14,7 +16,7 @@ from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.operator_evidence import OperatorFailure, measure_operator
 from benchlock.evaluator.statistics.confidence_intervals import quantile_of_series
-from benchlock.evaluator.statistics.metric_types import Interval, Metric
+from benchlock.evaluator.statistics.metric_types import Interval, Metric, metric_faults
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import (
     Lock,
@@ -242,3 +244,11 @@ def test_the_interval_of_equal_calls_contains_zero_as_often_as_it_should() -> No
         assert ci.high is not None
         hits += ci.low <= 0 <= ci.high
     assert hits >= 89
+
+
+def test_a_metric_of_operators_needs_a_case_and_no_other_has_one() -> None:
+    of_case = Metric("error_l2", 1e-7, "ratio", "lower", 8, Interval(1e-7, 1e-7), 1, case="one")
+    assert list(metric_faults((of_case, replace(of_case, case="two")))) == []
+    assert list(metric_faults((replace(of_case, case=UNSET),))) == ["metrics.error_l2.case (absent)"]
+    top1 = Metric("top1", 0.5, "fraction", "higher", 8, Interval(0.1, 0.9), 2, case="one")
+    assert list(metric_faults((top1,))) == ["metrics.top1@one.case (one, which top1 cannot have)"]

@@ -35,7 +35,7 @@ def make_operator(kind: str, case: Case, distribution: str = "normal") -> Operat
 
 
 def conv_case(channels: int, side: int, filters: int, kernel: int) -> Case:
-    shapes = {"X": (1, channels, side, side), "W": (filters, channels, kernel, kernel)}
+    shapes: dict[str, tuple[int, ...]] = {"X": (1, channels, side, side), "W": (filters, channels, kernel, kernel)}
     arguments = {"kernel_shape": [kernel, kernel], "pads": [kernel // 2] * 4, "strides": [1, 1]}
     return make_case(f"c{channels}-{side}-{kernel}", shapes, channels * kernel * kernel, arguments)
 
@@ -151,7 +151,8 @@ def test_the_graph_is_one_that_onnx_accepts_and_evaluates(kind: str, case: Case)
     for dtype in ("float32", "float64"):
         model = onnx.load_model_from_string(encode_model(operator, case, "Y", dtype))
         typed = {name: values.astype(dtype) for name, values in inputs.items()}
-        (output,) = ReferenceEvaluator(model).run(["Y"], typed)
+        results: Any = ReferenceEvaluator(model).run(["Y"], typed)
+        (output,) = results
         assert output.dtype == dtype
         if kind == "Gemm":
             np.testing.assert_allclose(output, 0.5 * typed["A"] @ typed["B"].T + 2 * typed["C"], rtol=1e-5)

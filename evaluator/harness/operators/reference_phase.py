@@ -74,9 +74,8 @@ def _load(operator: Operator, folder: Path) -> Reference:
 
 
 def _evaluate(operator: Operator, case: Case, inputs: Tensors) -> Any:  # noqa: ANN401 - checked by the caller
-    import onnx  # noqa: PLC0415 - optional in images
-    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415
+    import onnx.reference  # noqa: PLC0415 - optional in images
 
     model = onnx.load_model_from_string(encode_model(operator, case, OUTPUT, "float64"))
-    (result,) = ReferenceEvaluator(model).run([OUTPUT], inputs)
+    (result,) = onnx.reference.ReferenceEvaluator(model).run([OUTPUT], inputs)
     return result

@@ -540,7 +540,7 @@ def _row(run: run_types.Run, lock: lockfile.Lock | None) -> dict[str, Any]:
         "outcome": "running" if run.end is None else run.end.outcome,
     }
     for kind in ("model", "dataset", "framework"):
-        entry = None if lock is None else lock.artifacts().get(kind)
+        entry = None if lock is None else lock.subject if kind == "model" else lock.artifacts().get(kind)
         row |= {kind: entry and entry.name, f"{kind}_version": entry and entry.version}
         if kind == "dataset":
             row["split"] = None if lock is None else lock.inputs[1] or None

@@ -10,7 +10,7 @@ from typing import Literal, NewType, get_args
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.versions.semantic_version import Version, key, parse_version
 
-Kind = Literal["model", "framework", "dataset", "image"]
+Kind = Literal["model", "framework", "dataset", "image", "operator"]
 Name = NewType("Name", str)
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -96,7 +96,7 @@ def parse_kind(text: str) -> Kind:
     """Parse a kind of artifact.
 
     Raises:
-        InvalidInputError: The text is not one of the four kinds.
+        InvalidInputError: The text is not one of the kinds.
     """
     for kind in KINDS:
         if kind == text:

@@ -34,7 +34,7 @@ TARGET = click.argument(
     metavar="[KIND]",
     default="",
     shell_complete=suggest_kinds,
-    help="Only this kind: model, framework, dataset or image.",
+    help="Only this kind: model, framework, dataset, image or operator.",
 )
 @click.option("--task", type=click.Choice(get_args(Task)), default=None, help="Only models for this task.")
 @click.option(

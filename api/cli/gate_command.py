@@ -167,7 +167,7 @@ def gate_document(result: GateResult) -> dict[str, Any]:
 
 def print_gate(result: GateResult) -> None:
     """Print the metrics of both locks, the decisions with their error rates, and the verdict."""
-    baseline, candidate = (arm.lock.model for arm in result.comparison.arms[:2])
+    baseline, candidate = (arm.lock.subject for arm in result.comparison.arms[:2])
     output.echo(f"{candidate.name} {candidate.version} against {baseline.name} {baseline.version}")
     output.echo()
     columns, *rows = _format_rows(result)
@@ -275,7 +275,7 @@ def format_report(result: GateResult) -> str:
 
 
 def _arm_row(role: str, arm: Arm) -> tuple[str, ...]:
-    model, framework = arm.lock.model, arm.lock.framework
+    model, framework = arm.lock.subject, arm.lock.framework
     return (
         role,
         code(f"{model.name} {model.version}"),

@@ -38,7 +38,7 @@ from benchlock.evaluator.records.timing_validity import (
     validity_of,
 )
 from benchlock.evaluator.statistics.metric_types import Calls, Metric, format_duration, format_value
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, describe_dataset
 from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS
 
 if TYPE_CHECKING:
@@ -286,8 +286,8 @@ def print_runs(runs: Sequence[Run | DamagedRun], locks: Mapping[Digest, Lock | N
         rows.append((
             run.id,
             f"{run.start.started_at:%Y-%m-%d %H:%M}",
-            "-" if lock is None else f"{lock.model.name} {lock.model.version}",
-            "-" if lock is None else f"{lock.dataset.name} {lock.dataset.version}",
+            "-" if lock is None else f"{lock.subject.name} {lock.subject.version}",
+            "-" if lock is None else describe_dataset(lock),
             run.start.lock[:_SHORT_ID],
             "running" if run.end is None else run.end.outcome,
             ", ".join(select_headline(run)),

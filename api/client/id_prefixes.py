@@ -67,9 +67,9 @@ def describe_moment(at: datetime) -> str:
 
 
 def describe_model(registry: Registry, lock: Digest) -> str:
-    """Return the model of a lock and its version; the lock's id if it cannot be read."""
+    """Return the model or operator of a lock and its version; the lock's id if it cannot be read."""
     try:
-        model = load(registry.catalogue.get_lock(lock), lock).model
+        model = load(registry.catalogue.get_lock(lock), lock).subject
     except BenchlockError:
         return f"lock {lock}"
     return f"{model.name} {model.version}"

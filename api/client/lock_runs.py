@@ -141,7 +141,7 @@ class LockRunner:
             run = self.run(lock, part_of=part_of)
             word = "running" if run.end is None else run.end.outcome
             control = ", again" if part_of["control"] else ""
-            self.say(f"round {part_of['round']} of {part_of['rounds']}: {lock.model.name}{control}: {run.id} {word}")
+            self.say(f"round {part_of['round']} of {part_of['rounds']}: {lock.subject.name}{control}: {run.id} {word}")
             return run
 
         pairs = PredictionPairs(self.registry.store, self.registry.home / SCRATCH)

@@ -465,7 +465,7 @@ def _other_source_error(source: str, target: Path) -> InvalidInputError:
 
 def _require_names(request: Request, model: EvaluatedArtifact, dataset: EvaluatedArtifact, path: Path) -> None:
     """Raise unless an existing request names the model and the dataset, with the constraints that the user gave."""
-    content = request.content
+    content = request.of_model
     named, wanted = (content.model.name, content.dataset.name), (model.manifest.name, dataset.manifest.name)
     step = "choose another name with --set request.name=NAME, or delete the file to generate it again"
     if named != wanted:

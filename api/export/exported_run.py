@@ -20,7 +20,7 @@ from benchlock.evaluator.records.timing_validity import explain_unusable_times, 
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.evaluator.workflows.blob_inventory import list_damage
-from benchlock.registry.lock.lockfile import Lock, LockedArtifact
+from benchlock.registry.lock.lockfile import Lock, LockedArtifact, dataset_of
 from benchlock.registry.manifests.manifest_types import Model
 from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
@@ -109,15 +109,16 @@ def export_run(run: Run, lock: Lock, store: BlobStore, progress: Progress) -> Ex
         UnverifiedError: The record was not compared with its evidence.
     """
     end = require_verified(run, store, progress)
+    dataset = dataset_of(lock)
     model = read_manifests(lock, store)["model"]
     assert isinstance(model, Model)
     accelerator = run.start.host.get("accelerator")
     return ExportedRun(
         run=run.id,
         lock=lock.id,
-        model=_export_artifact(lock.model),
-        dataset=_export_artifact(lock.dataset),
-        split=lock.dataset.split,
+        model=_export_artifact(lock.subject),
+        dataset=_export_artifact(dataset),
+        split=dataset.split,
         framework=_export_artifact(lock.framework),
         image=_export_artifact(lock.image),
         harness=ExportedHarness(lock.harness.version, lock.harness.digest, is_released(lock.harness)),

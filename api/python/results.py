@@ -447,7 +447,7 @@ class Comparison:
         self._record = record
         self._runs = tuple(Run(run, arm.lock) for arm in record.arms for run in arm.runs)
         self._findings = Table(
-            _finding(arm.lock.model, finding) for arm, findings in record.findings for finding in findings
+            _finding(arm.lock.subject, finding) for arm, findings in record.findings for finding in findings
         )
 
     @property
@@ -510,7 +510,7 @@ def convert_claim(verdict: claim_verdicts.ClaimVerdict) -> Claim:
 
 
 def _arm_title(arm: compare.Arm) -> str:
-    model = f"{arm.lock.model.name}@{arm.lock.model.version}"
+    model = f"{arm.lock.subject.name}@{arm.lock.subject.version}"
     return f"{model} ({arm.runs[0].id if len(arm.runs) == 1 else f'{len(arm.runs)} runs'})"
 
 
@@ -540,10 +540,10 @@ def _row(run: run_types.Run, lock: lockfile.Lock | None) -> dict[str, Any]:
         "outcome": "running" if run.end is None else run.end.outcome,
     }
     for kind in ("model", "dataset", "framework"):
-        entry = None if lock is None else lock.artifacts()[kind]
+        entry = None if lock is None else lock.subject if kind == "model" else lock.artifacts().get(kind)
         row |= {kind: entry and entry.name, f"{kind}_version": entry and entry.version}
         if kind == "dataset":
-            row["split"] = None if lock is None else lock.dataset.split
+            row["split"] = None if lock is None else lock.inputs[1] or None
     return row | {
         "isolation": run.start.isolation,
         "platform": run.start.platform_name,

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from benchlock.api.schemas.artifact_schemas import Name, Version
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
+from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.artifact_names import Kind, parse_kind, parse_name
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lockfile import Lock
@@ -79,12 +80,16 @@ class OfferedPlatform(Struct, frozen=True, kw_only=True):
 
 
 class ResolveResponse(Struct, frozen=True, kw_only=True):
-    """The versions that satisfy a request, and the platforms that it admits."""
+    """The versions that satisfy a request, and the platforms that it admits.
 
-    model: ChosenVersion
+    There are a model and a dataset, or an operator.
+    """
+
+    model: ChosenVersion | UnsetType = UNSET
+    operator: ChosenVersion | UnsetType = UNSET
     framework: ChosenVersion
     image: ChosenVersion
-    dataset: ChosenVersion
+    dataset: ChosenVersion | UnsetType = UNSET
     platforms: tuple[OfferedPlatform, ...]
 
 
@@ -168,16 +173,23 @@ def encode_resolution(resolution: Resolution) -> ResolveResponse:
 
 
 def decode_resolution(resolved: ResolveResponse) -> Resolution:
-    """Decode a resolution."""
+    """Decode a resolution.
+
+    Raises:
+        InvalidInputError: The server chose neither a model nor an operator.
+    """
+    subject = resolved.model if resolved.operator is UNSET else resolved.operator
+    if subject is UNSET:
+        raise InvalidInputError("the server chose neither a model nor an operator", next_step="upgrade benchlock")
     platforms: tuple[Offer, ...] = tuple(
         (platform.os, platform.arch, platform.device, platform.python, platform.layered)
         for platform in resolved.platforms
     )
     return Resolution(
-        model=_decode_candidate(resolved.model),
+        model=_decode_candidate(subject),
         framework=_decode_candidate(resolved.framework),
         image=_decode_candidate(resolved.image),
-        dataset=_decode_candidate(resolved.dataset),
+        dataset=None if resolved.dataset is UNSET else _decode_candidate(resolved.dataset),
         platforms=platforms,
     )
 

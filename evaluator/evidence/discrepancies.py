@@ -23,13 +23,13 @@ from benchlock.evaluator.records.run_types import (
 )
 from benchlock.evaluator.runner.energy import ENERGY
 from benchlock.evaluator.runner.host_platform import is_code_by_format
+from benchlock.evaluator.runner.lock_verification import find_evaluated
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
 from benchlock.evaluator.runner.run_outcome import Ending, Failure, failure_of
 from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.evaluator.runner.self_reported_times import find_overrun, list_measured, list_reported_by_model
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.database.ids_and_timestamps import as_json
-from benchlock.registry.manifests import Model
 
 HOST_TIMINGS: Final = (
     "verification",
@@ -164,10 +164,9 @@ def _self_reported(end: RunEnd, subject: Subject, isolation: Isolation) -> dict[
     A build that does not know the harness as a released one records all metrics, and another build does not; both
     records are right. The marks are decided again on reading.
     """
-    model = subject.manifests.get("model")
+    model = find_evaluated(subject.manifests) if subject.manifests else None
     if model is None:  # of a run without evidence
         return {name: end.details[name] for name in (SELF_REPORTED,) if name in end.details}
-    assert isinstance(model, Model)
     names = list_reported_by_model(subject.lock, model, isolation)
     if SELF_REPORTED not in end.details and (not has_stages(subject.lock) or is_code_by_format(model)):
         return {}  # old builds recorded no mark: it is added on reading

@@ -32,7 +32,7 @@ from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.evaluator.statistics.metric_types import PairedTest
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_measures
 from benchlock.registry.artifact_names import Kind
-from benchlock.registry.lock.lockfile import Lock, dump, load
+from benchlock.registry.lock.lockfile import Lock, dataset_of, dump, load
 from benchlock.registry.manifests import Dataset, Manifest, Model, plain
 from benchlock.registry.manifests.metric_definitions import is_quality
 
@@ -146,7 +146,7 @@ def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: Blob
     assert isinstance(model, Model)
     # The labels are in the files that the split names, or in a file for each sample.
     are_few = dataset.format in _OF_FILES and model.task != _SEGMENTATION
-    named = _named_files(dataset, lock.dataset.split) if are_few else None
+    named = _named_files(dataset, dataset_of(lock).split) if are_few else None
     return [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
 
 
@@ -169,7 +169,7 @@ def _named_files(dataset: Dataset, split: str) -> set[str]:
 
 def _entries(lock: Lock, store: BlobStore) -> Iterator[tuple[str, Descriptor]]:
     """Yield the path and the blob of every file of the dataset."""
-    for file in lock.dataset.files:
+    for file in dataset_of(lock).files:
         blob = Descriptor(from_hex(file.sha256), file.size)
         if not file.path.endswith("/"):
             yield file.path, blob
@@ -247,7 +247,7 @@ class PredictionPairs:
         if self._seconds_left() <= 0:
             return f"time limit of {self._seconds:g} seconds for sample-by-sample comparisons exceeded"
         locks = (first[0], second[0])
-        datasets = {(lock.dataset.digest, lock.dataset.split) for lock in locks}
+        datasets = {lock.inputs for lock in locks}
         if len(datasets) > 1:
             return "the runs have different samples"
         if not _shared_metrics(*locks):
@@ -320,7 +320,7 @@ def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa
 def _count_samples(lock: Lock, blobs: CallerBlobs) -> int:
     dataset = read_manifests(lock, blobs)["dataset"]
     assert isinstance(dataset, Dataset)
-    return dataset.splits[lock.dataset.split].samples
+    return dataset.splits[dataset_of(lock).split].samples
 
 
 def _shared_metrics(first: Lock, second: Lock) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.evaluator.evidence.class_details import describe_classes
 from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
+from benchlock.evaluator.evidence.operator_evidence import OperatorFailure, measure_operator
 from benchlock.evaluator.evidence.prediction_scores import (
     LARGEST_PREDICTIONS,
     NonFiniteError,
@@ -69,13 +70,14 @@ from benchlock.evaluator.statistics.run_metrics import (
 )
 from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phases
 from benchlock.registry.artifact_names import Kind
-from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, load
+from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dataset_of, dump, load
 from benchlock.registry.manifests import Dataset, Framework, Manifest
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 LARGEST_BLOB: Final = {
     "result": LARGEST_RESULT,
     "predictions": LARGEST_PREDICTIONS,
+    "reference": LARGEST_PREDICTIONS,
     "samples": LARGEST_SAMPLES,
     "pipeline-samples": LARGEST_SAMPLES,
     "loadgen-detail": LARGEST_LOG,
@@ -97,6 +99,7 @@ COPIED_KEYS: Final = (
     "audits",
     "peak",
     "trace",
+    "operator",
     "resources",
 )
 """The keys of ``result.json`` that are copied into a record's details."""
@@ -256,8 +259,10 @@ def _recompute(
         return facts
     framework = subject.manifests["framework"]
     assert isinstance(framework, Framework)
-    if (failure := find_mismatch(result, subject.platform, framework)) is not None:
-        return replace(facts, failure=failure)
+    if (failure := find_mismatch(result, subject.platform, framework)) is not None or subject.lock.operator:
+        return (
+            _recompute_operator(subject, facts, files, document) if failure is None else replace(facts, failure=failure)
+        )
     evidence = Evidence(subject, result, document, files)
     try:
         check_requirements(subject.lock, document, files)
@@ -282,6 +287,18 @@ def _recompute(
         claimed_cpu=sum_cpu(subject.lock.scenario, timed),
         measurement=digest_latencies(phases.performance),
     )
+
+
+def _recompute_operator(
+    subject: Subject, facts: Recomputation, files: Mapping[str, Path], document: Mapping[str, Any]
+) -> Recomputation:
+    try:
+        check_requirements(subject.lock, document, files)
+        measured = measure_operator(subject.lock, subject.manifests, files, document)
+    except InvalidInputError as error:
+        kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
+        return replace(facts, failure=Failure(kind, error.what))
+    return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
 
 
 def digest_latencies(phase: Performance | None) -> Digest | None:
@@ -349,7 +366,7 @@ class Evidence:
     def _reader(self) -> PhaseReader:
         lock, dataset = self.subject.lock, self.subject.manifests["dataset"]
         assert isinstance(dataset, Dataset)
-        return PhaseReader(lock, self.files, dataset.splits[lock.dataset.split].samples)
+        return PhaseReader(lock, self.files, dataset.splits[dataset_of(lock).split].samples)
 
     def quality(
         self, scores: Mapping[str, Any], measures: Mapping[str, Any]

@@ -30,7 +30,10 @@ FIRST_TRACED: Final = (1, 4)
 """The first version of the harness with traces."""
 FIRST_MEASURED: Final = (1, 4)
 """The first version whose results have the resources of the run."""
-_TENSOR_ROLES: Final = ("predictions", "samples", "pipeline-samples", "quality", "trace")
+FIRST_OPERATORS: Final = (1, 5)
+"""The first version of the harness that measures operators."""
+_PAIRED: Final = "paired"
+_TENSOR_ROLES: Final = ("predictions", "reference", "samples", "pipeline-samples", "quality", "trace")
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
 _METERED: Final = (
@@ -61,8 +64,8 @@ _ACCOUNT: Final = (
 
 
 def is_timed(lock: Lock) -> bool:
-    """Return whether a run of the lock times calls or starts of processes."""
-    return bool(lock.scenario["name"] != "accuracy")
+    """Return whether a run of the lock times calls of a model or starts of processes."""
+    return bool(lock.scenario["name"] not in ("accuracy", _PAIRED))
 
 
 def is_driven(lock: Lock) -> bool:
@@ -84,7 +87,7 @@ def _is_always(_lock: Lock) -> bool:
 
 
 def _is_predicted(lock: Lock) -> bool:
-    return not is_timed(lock) or any(map(is_quality, lock.metrics))
+    return lock.scenario["name"] == "accuracy" or any(map(is_quality, lock.metrics))
 
 
 def _has_pipeline(lock: Lock) -> bool:
@@ -193,6 +196,9 @@ _TABLE: Final = (
         nullable=("audits.peak.answers",),
     ),
     Requirement(FIRST_NAMED, _has_peak, ("peak-loadgen-detail",)),
+    Requirement(
+        FIRST_OPERATORS, _is_scenario(_PAIRED), ("predictions", "reference", "samples"), fields=("operator.cases",)
+    ),
     Requirement(FIRST_TRACED, _is_traced(), ("trace",), fields=_under("trace", "level", "calls", "rows")),
     *(
         Requirement(
@@ -215,6 +221,7 @@ _EXCLUSIVE: Final = {
     "pipeline": _has_pipeline,
     "peak": _has_peak,
     "trace": _is_traced(),
+    "operator": _is_scenario(_PAIRED),
 }
 """The parts of ``result.json`` that only runs of certain locks have."""
 

@@ -35,9 +35,8 @@ from benchlock.evaluator.records.evidence_status import (
 from benchlock.evaluator.records.run_document import check_fit, encode_run
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Run, RunId, check_consistency
-from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.evaluator.runner.lock_verification import check_agreement, find_evaluated, read_manifests
 from benchlock.registry.lock.lockfile import Lock, LockedHarness, load
-from benchlock.registry.manifests import Model
 
 if TYPE_CHECKING:
     from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
@@ -313,8 +312,7 @@ def _marks(run: Run, lock: Lock, store: BlobStore) -> tuple[str, ...]:
     assert run.end is not None
     if SELF_REPORTED in run.end.details or not run.end.metrics:
         return ()
-    model = read_manifests(lock, store)["model"]
-    assert isinstance(model, Model)
+    model = find_evaluated(read_manifests(lock, store))
     names = list_reported_by_model(lock, model, run.start.isolation)
     return tuple(metric.name for metric in run.end.metrics if metric.name in names)
 

@@ -12,6 +12,7 @@ from . import VERSION
 from .core.failures import Failure
 from .core.job import Job
 from .core.job_parser import read_job
+from .core.operator_job import OperatorJob
 from .core.phase_environment import describe_environment, find_missing_library, find_missing_packages
 from .core.phase_reports import write_json
 from .core.resource_usage import read_peak_memory
@@ -35,6 +36,8 @@ _PHASES = (
     "trace",
     "trace-graph",
     "trace-probe",
+    "reference",
+    "operator",
     *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
 
@@ -67,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_phase(phase: str, job: Job, folder: Path, output: Path, options: argparse.Namespace) -> None:
+def _run_phase(phase: str, job: Job | OperatorJob, folder: Path, output: Path, options: argparse.Namespace) -> None:
     """Run one phase, in a process of its own; ``options`` holds the options of a phase."""
     os.chdir(output)
     if failure := find_missing_packages() or find_missing_library(job):
@@ -78,7 +81,7 @@ def _run_phase(phase: str, job: Job, folder: Path, output: Path, options: argpar
     execute_phase(phase, job, folder, output, PhaseArguments(options.since, options.rate))
 
 
-def _run(job: Job, folder: Path, output: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _run(job: Job | OperatorJob, folder: Path, output: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return the result of all phases, or of those before the first that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
@@ -116,6 +119,7 @@ def _run(job: Job, folder: Path, output: Path, options: argparse.Namespace) -> d
         "audits": _audits(reports),
         "peak": reports.get("peak", {}).get("peak"),
         "trace": reports.get("trace", {}).get("trace"),
+        "operator": reports.get("operator", {}).get("operator"),
         "resources": {"peak_memory": read_peak_memory(job.isolation)},
         "environment": describe_environment(job.threads, threads, device),
         "timings": timings,

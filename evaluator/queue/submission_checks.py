@@ -33,11 +33,10 @@ from benchlock.evaluator.records.run_types import (
 )
 from benchlock.evaluator.records.runs_schema import runs
 from benchlock.evaluator.runner.host_platform import carries_code, check_code, is_confined
-from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.statistics.metric_types import find_definitions
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.lock.lockfile import Lock, list_blob_references
-from benchlock.registry.manifests import Model
 
 
 def make_job_request(
@@ -75,8 +74,7 @@ def make_job_request(
 
 def find_wants(lock: Lock, store: FileStore, isolation: Isolation | None, *, allow_code: bool) -> JobRequirements:
     """Return the requirements of a job that runs ``lock``; raise as ``make_job_request``."""
-    model = read_manifests(lock, store)["model"]
-    assert isinstance(model, Model)
+    model = find_evaluated(read_manifests(lock, store))
     if isolation == "process":
         check_code(model, isolation, allow_code=allow_code)
     confined, code = is_confined(model, allow_code=allow_code), allow_code and carries_code(model)

@@ -38,7 +38,7 @@ class Terms:
     """The terms by which an output is compared.
 
     Attributes:
-        type: The type of the output, as in the model's manifest.
+        type: The type of the output, as in the model's manifest; ``operator`` for the output of an operator's case.
         tolerance: The absolute and the relative tolerance; None if the author declared none.
         threshold: The threshold of a score that alone decides between two classes.
         calls: Whether each call of a sample is a decision of its own.
@@ -56,6 +56,8 @@ class Terms:
 _SHAPES = (".rows", ".shapes")
 """Suffixes of the tensors that hold the shape of each sample of an output whose samples differ in shape."""
 
+_UNCOUNTED = ("detections", "operator")
+"""Types whose first axis is not the sample."""
 _UNNAMED = {"detections": Terms("detections")}
 """Predictions that several outputs make together, so that no output has their name."""
 
@@ -140,7 +142,7 @@ def _compare(original: Path, again: Path, terms: Mapping[str, Terms], *, other_p
         for name in sorted(left.keys()):
             a, b = left.get_slice(name), right.get_slice(name)
             output_terms = terms.get(name, _UNNAMED.get(name, Terms("tensor")))
-            if output_terms.type != "detections":  # whose first axis is not the sample
+            if output_terms.type not in _UNCOUNTED:
                 samples = max(samples, *_find_sample_tensor(left, name).get_shape()[:1], 0)
             output_agreement, reason, changes = _judge(a, b, output_terms, other_processor=other_processor)
             agreement = max(agreement, output_agreement, key=_STRONGEST_FIRST.index)

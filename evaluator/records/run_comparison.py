@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.comparison_types import Conclusion, Verdict
@@ -16,7 +16,7 @@ from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, ratio, run
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import COST, is_automatic, is_quality
+from benchlock.registry.manifests.metric_definitions import COST, OPERATOR, is_automatic, is_quality
 
 _SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
 _SAME_PLATFORM = ("os", "arch", "device")
@@ -54,7 +54,7 @@ def describe_offered(metric: str, *scenarios: str) -> str | None:
 
 def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
     parts: Mapping[str, tuple[Any, Any]] = {
-        "dataset": ((a.dataset.digest, a.dataset.split), (b.dataset.digest, b.dataset.split)),
+        "dataset" if a.operator is UNSET else "operator": (a.inputs, b.inputs),
         "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (a.scenario, b.scenario),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
@@ -181,7 +181,8 @@ def judge(
         remarks = (*reported, *times.undecided, *times.reported)
         return Verdict("not reproduced", tuple(against), remarks, *ids, predictions, tuple(times.findings))
     word: Conclusion = "undecided" if times.undecided else "reproduced"
-    reasons = (*_supporting(original, prediction_agreement), *times.undecided)
+    name = "outputs" if scenario in OPERATOR else "predictions"
+    reasons = (*_supporting(original, prediction_agreement, name), *times.undecided)
     return Verdict(word, reasons, (*reported, *times.reported), *ids, predictions, tuple(times.findings))
 
 
@@ -197,7 +198,7 @@ def _of_failures(original: Run, rerun: Run) -> Verdict:
     return Verdict("reproduced" if same else "not reproduced", tuple(texts), (), original.id, rerun.id, None)
 
 
-def _supporting(original: Run, prediction_agreement: PredictionAgreement | None) -> Iterator[str]:
+def _supporting(original: Run, prediction_agreement: PredictionAgreement | None, name: str) -> Iterator[str]:
     if prediction_agreement is None:
         yield "no predictions were requested, so the outcome and the metrics decide"
     elif prediction_agreement.agreement == "bit-equal":
@@ -207,7 +208,7 @@ def _supporting(original: Run, prediction_agreement: PredictionAgreement | None)
             if prediction_agreement.samples
             else ""
         )
-        yield f"the predictions {whose}are bit-equal"
+        yield f"the {name} {whose}are bit-equal"
     else:
         yield from prediction_agreement.reasons
     if (prediction_agreement is None or prediction_agreement.agreement is None) and not any(

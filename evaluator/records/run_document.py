@@ -69,7 +69,8 @@ def remove_marks_of_reading(run: Run) -> Run:
 def _document(start: RunStart, end: RunEnd) -> dict[str, Any]:
     documents = msgspec.to_builtins(start), msgspec.to_builtins(end)
     metrics = [
-        _metric_document(metric) for metric in sorted(end.metrics, key=lambda metric: (metric.name, metric.batch or 0))
+        _metric_document(metric)
+        for metric in sorted(end.metrics, key=lambda metric: (metric.name, metric.batch or 0, metric.key))
     ]
     return {
         "schema": ".".join(map(str, SCHEMA)),
@@ -107,7 +108,7 @@ def decode_run(content: bytes, where: str) -> Run:
         raise _malformed(where, str(error)) from error
     if written != content:
         raise _malformed(where, "not canonical JSON")
-    if len({(metric.name, metric.batch) for metric in record.end.metrics}) != len(record.end.metrics):
+    if len({metric.key for metric in record.end.metrics}) != len(record.end.metrics):
         raise _malformed(where, "duplicate metric")
     check_start(run.start)
     for blob in record.end.blobs.values():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 from sqlalchemy import Column, Connection, Engine, Row, Select, Table, delete, func, insert, select
 
@@ -432,7 +433,8 @@ def _end(row: Row[Any], parts: Mapping[str, Sequence[Row[Any]]]) -> RunEnd:
 
 def _metric(row: Row[Any], batch: int | None) -> Metric:
     ci = Interval(row.ci_low, row.ci_high)
-    return Metric(row.name, row.value, row.unit, row.direction, row.n, ci, row.version, batch)
+    name, _, case = row.name.partition("@")  # a metric of a case is stored under its key
+    return Metric(name, row.value, row.unit, row.direction, row.n, ci, row.version, batch, case=case or UNSET)
 
 
 def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, Any]]]]:
@@ -446,4 +448,5 @@ def _rows_of(run: RunId, end: RunEnd) -> Iterable[tuple[Table, list[dict[str, An
 def _metric_row(run: RunId, metric: Metric) -> dict[str, Any]:
     names = ("name", "value", "unit", "direction", "n", "version")
     bounds = {"ci_low": metric.ci.low, "ci_high": metric.ci.high}
-    return {"run": run} | {name: getattr(metric, name) for name in names} | bounds
+    row = {"run": run} | {name: getattr(metric, name) for name in names} | bounds
+    return row if metric.case is UNSET else row | {"name": metric.key}

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from benchlock.artifacts.user_output import format_bytes, format_count
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import calls_of, clocks_disagree, flag_of, validity_of
@@ -19,9 +21,15 @@ _DURATIONS: Final = ("min_duration", "target_latency")
 
 def describe_subject(lock: Lock) -> str:
     """Describe a lock: ``digits 1.0.0 on digits 1.0.0 (test), onnxruntime 1.31.1``."""
-    model, dataset, framework = lock.model, lock.dataset, lock.framework
-    on = f"{dataset.name} {dataset.version} ({dataset.split})"
-    return f"{model.name} {model.version} on {on}, {framework.name} {framework.version}"
+    subject, dataset, framework = lock.subject, lock.dataset, lock.framework
+    on = "" if dataset is UNSET else f" on {dataset.name} {dataset.version} ({dataset.split})"
+    return f"{subject.name} {subject.version}{on}, {framework.name} {framework.version}"
+
+
+def name_question(lock: Lock) -> str:
+    """Return what a lock evaluates, briefly: ``digits 1.0.0 on digits``."""
+    on = "" if lock.dataset is UNSET else f" on {lock.dataset.name}"
+    return f"{lock.subject.name} {lock.subject.version}{on}"
 
 
 def describe_question(lock: Lock) -> dict[str, str]:
@@ -33,7 +41,8 @@ def describe_question(lock: Lock) -> dict[str, str]:
         if name not in ("name", "seeds")
     }
     fields = {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in lock.artifacts().items()}
-    fields["dataset"] += f", split {lock.dataset.split}"
+    if lock.dataset is not UNSET:
+        fields["dataset"] += f", split {lock.dataset.split}"
     return fields | {
         "scenario": _format_settings(str(lock.scenario["name"]), settings),
         "limits": f"{format_duration(limits.seconds)}, {format_bytes(limits.bytes)}, "

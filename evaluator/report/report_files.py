@@ -21,6 +21,7 @@ from benchlock.evaluator.report.run_sections import describe_costs, describe_gap
 from benchlock.evaluator.report.sections import Report
 from benchlock.evaluator.report.systems import System
 from benchlock.evaluator.report.trace_sections import describe_trace
+from benchlock.registry.lock.lockfile import dataset_of
 
 PAGE: Final = "report.html"
 _TEMPLATE: Final = Path(__file__).with_name("page.html.jinja")
@@ -48,8 +49,8 @@ def make_report(
     sections = [*describe_runs(systems, has_overview=has_overview), *([] if costs is None else [costs])]
     for number, (name, subject) in enumerate(subjects, 1):
         sections += describe_trace(name, number, subject)
-    models = ", ".join(dict.fromkeys(system.arms[0].lock.model.name for system in systems))
-    title = f"Benchmark of {models} on {lock.dataset.name} {lock.dataset.version}"
+    models = ", ".join(dict.fromkeys(system.arms[0].lock.subject.name for system in systems))
+    title = f"Benchmark of {models} on {dataset_of(lock).name} {dataset_of(lock).version}"
     limits = (f"{system.name}: {note}" for system in systems for note in system.notes())
     gaps = describe_gaps(systems, is_traced=bool(subjects))
     sections += [*([] if gaps is None else [gaps]), describe_origin(systems)]

@@ -24,6 +24,7 @@ from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.workflows.compare import Arm
+from benchlock.registry.lock.lockfile import dataset_of
 
 _MEGABYTE: Final = 1e6
 _CURVES: Final = 6
@@ -357,12 +358,12 @@ _ORIGINS: Final[Mapping[tuple[str, str], Callable[[Arm, Run], str]]] = {
     ("lock", "A rerun of it measures again."): lambda arm, _: arm.lock.id,
     ("scenario", ""): lambda arm, _: scenario_of(arm),
     ("trace", "Trace level of the request."): lambda arm, _: str(arm.lock.request.get("trace", "none")),
-    ("model", "Digest of the manifest."): lambda arm, _: arm.lock.model.digest,
+    ("model", "Digest of the manifest."): lambda arm, _: arm.lock.subject.digest,
     ("framework", ""): lambda arm, _: f"{arm.lock.framework.name} {arm.lock.framework.version}",
     ("image", ""): lambda arm, _: f"{arm.lock.image.name} {arm.lock.image.version}",
     ("harness", "Version of the program that measured."): lambda arm, _: arm.lock.harness.version,
     ("dataset", "Dataset and split."): lambda arm, _: (
-        f"{arm.lock.dataset.name} {arm.lock.dataset.version} {arm.lock.dataset.split}"
+        f"{dataset_of(arm.lock).name} {dataset_of(arm.lock).version} {dataset_of(arm.lock).split}"
     ),
     ("isolation", "Container or process."): lambda _, run: run.start.isolation,
     ("host", "Processor."): lambda _, run: str(run.start.host.get("cpu_model", "")),

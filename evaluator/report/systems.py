@@ -90,7 +90,7 @@ class System:
     @property
     def size(self) -> int:
         """The bytes of the files of the model."""
-        return sum(file.size for file in self.arms[0].lock.model.files)
+        return sum(file.size for file in self.arms[0].lock.subject.files)
 
     def online(self) -> tuple[float, int] | None:
         """Return the trimmed mean of the latency in seconds, and the number of calls; None if not measured.
@@ -165,7 +165,7 @@ def list_differences(pairs: Sequence[LockedRun]) -> tuple[str, ...]:
         elif first_of:
             other, measured = next(iter(first_of.values()))
             found = host_differences(measured, run)
-            if (lock.dataset.digest, lock.dataset.split) != (other.dataset.digest, other.dataset.split):
+            if lock.inputs != other.inputs:
                 found = ("the dataset differs", *found)
             if lock.harness.digest != other.harness.digest:
                 found = ("the harness differs", *found)
@@ -204,7 +204,7 @@ def group_systems(
     for lock, run in pairs:
         if run in distinct:
             host = (str(run.start.host.get("cpu_model", "")), run.start.isolation, run.start.platform_name)
-            key = (lock.model.digest, lock.framework.digest, lock.image.digest, *host)
+            key = (lock.subject.digest, lock.framework.digest, lock.image.digest, *host)
             arms.setdefault(key, {}).setdefault(lock.id, []).append((lock, run))
     groups = [
         tuple(Arm(entries[0][0], tuple(run for _, run in entries)) for entries in locks.values())
@@ -229,5 +229,5 @@ def name_systems(groups: Sequence[tuple[Arm, ...]]) -> list[str]:
 
 def _describe(group: tuple[Arm, ...]) -> tuple[str, ...]:
     lock, start = group[0].lock, group[0].runs[0].start
-    artifacts = (lock.model, lock.framework, lock.image)
+    artifacts = (lock.subject, lock.framework, lock.image)
     return (*(f"{a.name} {a.version}" for a in artifacts), start.isolation, str(start.host.get("cpu_model", "")))

@@ -16,7 +16,8 @@ from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
-from benchlock.registry.manifests import Model
+from benchlock.registry.manifests import Evaluated, Model, Operator
+from benchlock.registry.manifests.manifest_types import Code
 from benchlock.registry.requests.evaluation_request import conditions_of
 from benchlock.registry.requests.hardware_requirements import (
     CPU,
@@ -332,7 +333,7 @@ def _require_container(
     )
 
 
-def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
+def check_code(model: Evaluated, isolation: Isolation, *, allow_code: bool) -> None:
     """Raise if code of the model would run outside of a container without permission.
 
     Raises:
@@ -340,7 +341,7 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
     """
     if isolation == "container":
         return
-    if model.unsafe is True:
+    if _is_unsafe(model):
         raise UnavailableError(
             "the model's files execute code when loaded (unsafe: true), so it runs only in a container",
             next_step=_WITH_ENGINE,
@@ -348,29 +349,35 @@ def check_code(model: Model, isolation: Isolation, *, allow_code: bool) -> None:
     carried = _code(model)
     if carried and not allow_code:
         raise UnavailableError(
-            f"the model contains code ({carried}), which runs only in a container",
+            f"the {model.kind} contains code ({carried}), which runs only in a container",
             next_step=f"{_WITH_ENGINE}, or allow its code to run without one if you trust its author",
         )
 
 
-def carries_code(model: Model) -> bool:
+def carries_code(model: Evaluated) -> bool:
     """Return whether the model brings code that runs with it."""
-    return model.unsafe is True or _code(model) is not None
+    return _is_unsafe(model) or _code(model) is not None
 
 
-def is_confined(model: Model, *, allow_code: bool) -> bool:
+def _is_unsafe(model: Evaluated) -> bool:
+    return isinstance(model, Model) and model.unsafe is True
+
+
+def is_confined(model: Evaluated, *, allow_code: bool) -> bool:
     """Return whether the model must run in a container."""
-    return model.unsafe is True or (_code(model) is not None and not allow_code)
+    return _is_unsafe(model) or (_code(model) is not None and not allow_code)
 
 
-def _code(model: Model) -> str | None:
+def _code(model: Evaluated) -> str | None:
     """Return where the model's code is referenced; None if it has none."""
+    if isinstance(model, Operator):
+        return "reference" if isinstance(model.reference, Code) else None
     return _attached_code(model) or (f"format: {EXPORTED}" if model.format == EXPORTED else None)
 
 
-def is_code_by_format(model: Model) -> bool:
+def is_code_by_format(model: Evaluated) -> bool:
     """Return whether the model has code only by its format; earlier builds recorded no mark on its metrics."""
-    return carries_code(model) and model.unsafe is not True and _attached_code(model) is None
+    return isinstance(model, Model) and carries_code(model) and not _is_unsafe(model) and _attached_code(model) is None
 
 
 def _attached_code(model: Model) -> str | None:

@@ -18,8 +18,8 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.evaluator.harness_archive import add_bytecode
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.registry.artifact_names import Kind
-from benchlock.registry.lock.lockfile import Lock, LockedFile
-from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, plain
+from benchlock.registry.lock.lockfile import Lock, LockedFile, dataset_of
+from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, Operator, plain
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``; the harness checks it, too."""
@@ -31,6 +31,8 @@ INTERPRETER = {
 }
 """Environment variables of the harness's interpreter; a fixed hash seed makes orders of sets reproducible."""
 
+_LAID = ("model", "operator", "dataset")
+"""The kinds whose files a job folder may have, in folders of the same names."""
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o444
 _PRIVATE_MODE = 0o700
@@ -84,7 +86,7 @@ def write_job(
     store: FileStore,
     say: Callable[[str], None],
     *,
-    parts: Collection[str] = ("model", "dataset"),
+    parts: Collection[str] = _LAID,
 ) -> None:
     """Create the folders of a run: ``job.json``, the harness with byte code, and the files with trees laid out.
 
@@ -177,6 +179,9 @@ def fingerprint_lock(lock: Lock) -> str:
 
 def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
     """Return the content of ``job.json``; the harness documents the meaning of each key."""
+    operator = manifests.get("operator")
+    if isinstance(operator, Operator):
+        return _operator_document(lock, device, operator, manifests["framework"])
     model, dataset, framework = (manifests[kind] for kind in ("model", "dataset", "framework"))
     assert isinstance(model, Model)
     assert isinstance(dataset, Dataset)
@@ -191,7 +196,7 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
     for key in ("signature", "code", "unsafe", "predictions"):
         if getattr(model, key) is not UNSET:
             model_part[key] = plain(getattr(model, key))
-    dataset_part: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[lock.dataset.split])}
+    dataset_part: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[dataset_of(lock).split])}
     for key in ("labels", "ignore_label"):
         if getattr(dataset, key) is not UNSET:
             dataset_part[key] = getattr(dataset, key)
@@ -211,11 +216,28 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
     }
 
 
+def _operator_document(lock: Lock, device: str, operator: Operator, framework: Manifest) -> dict[str, Any]:
+    """Return the content of ``job.json`` for an operator."""
+    assert isinstance(framework, Framework)
+    parts = ("op", "dtype", "inputs", "reference", "fill", "tolerance", "cases")
+    return {
+        "schema": SCHEMA,
+        "operator": {name: plain(getattr(operator, name)) for name in parts},
+        "predictor": framework.predictor,
+        "scenario": {name: value for name, value in lock.scenario.items() if name != "seeds"},
+        "metrics": list(lock.metrics),
+        "threads": lock.limits.cpus,
+        "device": device,
+        "seeds": lock.scenario["seeds"],
+        "lock_fingerprint": fingerprint_lock(lock),
+    }
+
+
 def _files(lock: Lock, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:
-    """Yield the path below the job folder, and the digest, of every file of the model and the dataset."""
-    for folder, files in (("model", lock.model.files), ("dataset", lock.dataset.files)):
-        for file in files:
-            yield from _list_files(folder, file, verified)
+    """Yield the path below the job folder, and the digest, of every file of the model, the operator and the dataset."""
+    for kind, artifact in lock.artifacts().items():
+        for file in artifact.files if kind in _LAID else ():
+            yield from _list_files(kind, file, verified)
 
 
 def _list_files(folder: str, file: LockedFile, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:

@@ -26,7 +26,7 @@ from benchlock.registry.lock.lockfile import (
     list_blob_references,
     title,
 )
-from benchlock.registry.manifests import Dataset, Image, Manifest, Platform, files_of, parse_published
+from benchlock.registry.manifests import Dataset, Evaluated, Image, Manifest, Platform, files_of, parse_published
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
 """The entries of each tree of a lock, by the tree's digest."""
@@ -69,6 +69,13 @@ def read_manifests(lock: Lock, store: BlobReader) -> Mapping[Kind, Manifest]:
                 next_step="lock the request again; this lock was edited by hand",
             )
     return manifests
+
+
+def find_evaluated(manifests: Mapping[Kind, Manifest]) -> Evaluated:
+    """Return the manifest of the model or operator that a lock evaluates."""
+    evaluated = manifests.get("operator") or manifests["model"]
+    assert isinstance(evaluated, Evaluated)
+    return evaluated
 
 
 def verify_lock(lock: Lock, platform: LockedPlatform, store: BlobStore, progress: Progress) -> VerifiedFiles:
@@ -139,7 +146,7 @@ def _distinct(blobs: Sequence[BlobReference]) -> list[BlobReference]:
 
 NamedFiles = set[tuple[str, str]]
 """Pairs of a file's path and its SHA-256."""
-_LISTED: Final = ("model", "dataset")
+_LISTED: Final = ("model", "operator", "dataset")
 """The kinds whose files a lock lists completely."""
 
 
@@ -153,10 +160,9 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
     for kind, artifact in lock.artifacts().items():
         for fault in _faults(artifact, manifests[kind]):
             raise _disagreement(f"{kind}/{artifact.name}@{artifact.version}", fault)
-    dataset, image = manifests["dataset"], manifests["image"]
-    assert isinstance(dataset, Dataset)
+    dataset, image = manifests.get("dataset"), manifests["image"]
     assert isinstance(image, Image)
-    if lock.dataset.split not in dataset.splits:
+    if isinstance(dataset, Dataset) and lock.dataset is not UNSET and lock.dataset.split not in dataset.splits:
         raise _disagreement(f"dataset/{lock.dataset.name}@{lock.dataset.version}", f"no split {lock.dataset.split!r}")
     for fault in _environment_faults(platform, image):
         raise _disagreement(f"image/{lock.image.name}@{lock.image.version} ({platform})", fault)

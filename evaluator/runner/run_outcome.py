@@ -25,6 +25,7 @@ FILES = {
     "result": RESULT,
     "predictions": "predictions.safetensors",
     "samples": "samples.safetensors",
+    "reference": "reference.safetensors",
     "quality": "quality.safetensors",
     "pipeline-samples": "pipeline-samples.safetensors",
     "loadgen-summary": "loadgen/mlperf_log_summary.txt",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import InvalidInputError
@@ -81,8 +82,8 @@ def harness_version(lock: Lock) -> tuple[int, int]:
 
 
 def has_stages(lock: Lock) -> bool:
-    """Return whether the locked harness can keep the labels from the model."""
-    return harness_version(lock) >= FIRST_HARNESS
+    """Return whether the locked harness can keep the labels from the model; an operator has none."""
+    return lock.operator is UNSET and harness_version(lock) >= FIRST_HARNESS
 
 
 def choose_order_seed(lock: Lock) -> str:

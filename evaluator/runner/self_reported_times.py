@@ -11,11 +11,11 @@ from benchlock.evaluator.harness.core.scenarios import ROUNDS
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_types import Isolation, Run
 from benchlock.evaluator.runner.host_platform import carries_code
-from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.run_outcome import Failure
 from benchlock.evaluator.runner.run_stages import has_stages
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests import Model
+from benchlock.registry.manifests import Evaluated
 from benchlock.registry.manifests.metric_definitions import OVERHEAD, TRACE_COSTS, is_quality
 
 if TYPE_CHECKING:  # numpy and scipy
@@ -34,7 +34,7 @@ class InvalidLoadError(InvalidInputError):
     """An error in LoadGen's log, or a model caught by an audit; the run has failed, whatever its result says."""
 
 
-def list_self_reported(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
+def list_self_reported(lock: Lock, model: Evaluated, isolation: Isolation) -> tuple[str, ...]:
     """List the metrics of the lock that code of the model, or of an unreleased harness, could have forged.
 
     The harness has the labels and writes every result, so all metrics of an unreleased one are self-reported.
@@ -48,7 +48,7 @@ def list_measured(lock: Lock) -> tuple[str, ...]:
     return (*lock.metrics, *(f"{OVERHEAD}{name}" for name in TRACE_COSTS[level]))
 
 
-def list_reported_by_model(lock: Lock, model: Model, isolation: Isolation) -> tuple[str, ...]:
+def list_reported_by_model(lock: Lock, model: Evaluated, isolation: Isolation) -> tuple[str, ...]:
     """List the metrics of the lock that code of the model could have forged.
 
     Code of a model runs in the process that measures its times. Another process computes its quality, which code in a
@@ -66,8 +66,7 @@ def mark_run(run: Run, lock: Lock, store: BlobStore) -> Run:
     Raises:
         IntegrityError: A manifest is missing, or does not match its digest.
     """
-    model = read_manifests(lock, store)["model"]
-    assert isinstance(model, Model)
+    model = find_evaluated(read_manifests(lock, store))
     if run.end is None:
         return run
     names = list_self_reported(lock, model, run.start.isolation)

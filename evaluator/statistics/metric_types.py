@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import force_setattr
 
 from benchlock.artifacts.errors import InvalidInputError
@@ -45,8 +45,9 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True):
 
     ``ci`` is two-sided at 95 %, in ``unit`` like ``value``; ``version`` is that of the definition.
 
-    ``batch`` is the number of samples per call, where one run measured several batch sizes. ``self_reported`` means
-    that code of the model ran in the process that made the value, which is therefore informational.
+    ``batch`` is the number of samples per call, where one run measured several batch sizes. ``case`` is the case of an
+    operator. ``self_reported`` means that code of the model ran in the process that made the value, which is therefore
+    informational.
     """
 
     name: Word
@@ -58,10 +59,13 @@ class Metric(Struct, frozen=True, forbid_unknown_fields=True):
     version: Count
     batch: Count | None = None
     self_reported: bool = False
+    case: Word | UnsetType = UNSET
 
     @property
     def key(self) -> str:
         """The name that identifies the metric within its run: ``throughput``, ``throughput@8``."""
+        if self.case is not UNSET:
+            return f"{self.name}@{self.case}"
         return self.name if self.batch is None else f"{self.name}@{self.batch}"
 
 
@@ -123,6 +127,8 @@ def format_value(value: float | None, unit: str) -> str:
         return format_duration(value)
     if unit == "fraction":
         return f"{value:.4f}"
+    if unit == "ratio":
+        return _round_digits(value, 3)
     return f"{_round_digits(value, 4)} {unit}".rstrip()
 
 
@@ -149,7 +155,7 @@ def format_change(share: float, digits: int = 1) -> str:
     return text if any(digit in text for digit in "123456789") else text[1:]
 
 
-_MIN_VALUE: Final = {"fraction": 0.0, "squared error": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
+_MIN_VALUE: Final = {"ratio": 0.0, "fraction": 0.0, "squared error": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
 """The least value of a unit; a rate is above 0."""
 _MAX_VALUE: Final = {"fraction": 1.0, "squared error": 2.0}
 _CLOSE: Final = 1e-9
@@ -203,6 +209,8 @@ def _faults(metric: Metric, definition: MetricDefinition) -> Iterator[tuple[str,
         yield "n", f"{metric.n}, at least 1"
     if metric.batch is not None and (metric.batch < 1 or "batch_sweep" not in (definition.scenarios or ())):
         yield "batch", f"{metric.batch}, which {metric.name} cannot have"
+    if (metric.case is UNSET) == definition.is_per_case:
+        yield "case", "absent" if metric.case is UNSET else f"{metric.case}, which {metric.name} cannot have"
     if not _is_around(low, high, metric.value):
         yield "ci", f"[{low}, {high}], not around {metric.value}"
 

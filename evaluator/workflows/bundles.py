@@ -26,7 +26,7 @@ from benchlock.evaluator.records.run_document import (
 )
 from benchlock.evaluator.records.run_store import keep_imported
 from benchlock.evaluator.records.run_types import Run, RunId, check_end
-from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
+from benchlock.evaluator.runner.lock_verification import check_agreement, find_evaluated, read_manifests
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.version_rows import insert_imported_lock
 from benchlock.registry.database.engine import write_transaction
@@ -257,9 +257,9 @@ def _store_content(
     manifests = read_manifests(lock, store)
     for platform in content.platforms:
         check_agreement(lock, platform, manifests)
-    model = manifests["model"]
-    assert isinstance(model, Model)
-    refuse_hidden_code(model, store)
+    model = find_evaluated(manifests)
+    if isinstance(model, Model):
+        refuse_hidden_code(model, store)
     objections = find_objections(manifests, listed, store)
     with write_transaction(database) as connection:
         at = now()

@@ -16,7 +16,7 @@ from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.self_reported_times import list_self_reported
 from benchlock.evaluator.statistics.equivalence import FEWEST, is_exact
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
-from benchlock.registry.lock.lockfile import Lock, LockedDataset
+from benchlock.registry.lock.lockfile import Lock, LockedDataset, dataset_of
 from benchlock.registry.manifests.manifest_types import Claim, Model
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_quality
 from benchlock.registry.versions.semantic_version import parse_version
@@ -92,7 +92,9 @@ def claims_of(
     runs = among or (run,)
     for run_of_group in runs:
         refuse_unverified(run_of_group.id, run_of_group.evidence)
-    model = read_manifests(lock, store)["model"]
+    model = read_manifests(lock, store).get("model")
+    if model is None:  # an operator states no claims
+        return ()
     assert isinstance(model, Model)
     conditions = Conditions(str(lock.scenario["name"]), _explain_disturbance(runs), len(runs), _find_varying(runs))
     measured = run.end.metrics if metrics is None else metrics
@@ -100,7 +102,7 @@ def claims_of(
     measured = tuple(
         replace(metric, self_reported=True) if metric.name in self_reported else metric for metric in measured
     )
-    return judge_claims(model, lock.dataset, measured, conditions)
+    return judge_claims(model, dataset_of(lock), measured, conditions)
 
 
 def _explain_disturbance(runs: Sequence[Run]) -> str | None:

@@ -121,7 +121,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def _report_arm(arm: Arm) -> ArmReport:
     model, framework = (
-        {"name": entry.name, "version": entry.version} for entry in (arm.lock.model, arm.lock.framework)
+        {"name": entry.name, "version": entry.version} for entry in (arm.lock.subject, arm.lock.framework)
     )
     runs = tuple(run.id for run in arm.runs)
     return ArmReport(lock=arm.lock.id, control=arm.control, runs=runs, model=model, framework=framework)
@@ -439,7 +439,7 @@ def _findings(
 
 
 def _share_samples(*locks: Lock) -> bool:
-    return len({(lock.dataset.digest, lock.dataset.split) for lock in locks}) == 1
+    return len({lock.inputs for lock in locks}) == 1
 
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:

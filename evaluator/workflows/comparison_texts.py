@@ -44,7 +44,7 @@ def format_metrics(arm: Arm) -> dict[str, str]:
 
 def name_arm(arm: Arm) -> str:
     """Return the name and the version of the locked model."""
-    return f"{arm.lock.model.name} {arm.lock.model.version}"
+    return f"{arm.lock.subject.name} {arm.lock.subject.version}"
 
 
 def _format_ends(ci: Interval) -> str:

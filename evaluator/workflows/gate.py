@@ -172,7 +172,7 @@ def run_gate(
             outcome = "did not end" if run.end is None else f"ended as {run.end.outcome}{failure}"
             role = "candidate" if part_of["arm"] else "baseline"
             raise RefusedError(
-                f"the gate has no verdict: {run.id} of the {role} {lock.model.name} {lock.model.version} {outcome}",
+                f"the gate has no verdict: {run.id} of the {role} {lock.subject.name} {lock.subject.version} {outcome}",
                 where=run.id,
                 next_step="show the run for its log, and fix the cause",
             )

@@ -40,7 +40,7 @@ from benchlock.evaluator.runner.host_platform import (
     this_host,
 )
 from benchlock.evaluator.runner.job_folder import RunFolders, job_document, write_job
-from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests, verify_lock
+from benchlock.evaluator.runner.lock_verification import check_agreement, find_evaluated, read_manifests, verify_lock
 from benchlock.evaluator.runner.orphans import claim_folder
 from benchlock.evaluator.runner.output_limits import choose_quota
 from benchlock.evaluator.runner.process_run import ProcessRun, birth, run_process
@@ -61,7 +61,6 @@ from benchlock.evaluator.runner.wall_clock import WallClock, move_phases
 from benchlock.evaluator.statistics.metric_types import find_definitions
 from benchlock.evaluator.workflows.run_record import Attempt, make_interrupted_end, make_run_end
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +184,7 @@ class Runner:
         find_definitions(lock)
         platform = choice.platform
         isolation, isolation_message = choose_isolation(requested, platform, self.engine)
-        model = read_manifests(lock, self.store)["model"]
-        assert isinstance(model, Model)
+        model = find_evaluated(read_manifests(lock, self.store))
         check_code(model, isolation, allow_code=allow_code)
         cpus = choose_cpus(host.cpus, lock.limits.cpus)
         for message in filter(None, (choice.word, isolation_message)):

@@ -17,13 +17,12 @@ from benchlock.evaluator.evidence.recomputation import Recomputation, Subject
 from benchlock.evaluator.evidence.run_examination import recompute_once
 from benchlock.evaluator.records.run_types import SELF_REPORTED, Isolation, RunEnd, RunId, fit_end
 from benchlock.evaluator.runner.energy import ENERGY
-from benchlock.evaluator.runner.lock_verification import VerifiedFiles
+from benchlock.evaluator.runner.lock_verification import VerifiedFiles, find_evaluated
 from benchlock.evaluator.runner.process_run import NOT_ENFORCED
 from benchlock.evaluator.runner.run_outcome import FILES, RESULT, Failure, Result, failure_of, open_output, read_result
 from benchlock.evaluator.runner.run_stages import StageOutcome
 from benchlock.evaluator.runner.self_reported_times import find_overrun, list_self_reported
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
-from benchlock.registry.manifests import Model
 
 _LOG = "log"
 _RESULT = "result"
@@ -187,8 +186,7 @@ def describe_attempt(attempt: Attempt) -> dict[str, Any]:
         details["accelerators"] = list(attempt.accelerators)
     if attempt.isolation == "process":
         details["not_enforced"] = list(NOT_ENFORCED)
-    model = attempt.verified.manifests["model"]
-    assert isinstance(model, Model)
+    model = find_evaluated(attempt.verified.manifests)
     if self_reported := list_self_reported(attempt.lock, model, attempt.isolation):
         details[SELF_REPORTED] = list(self_reported)
     if attempt.part_of is not None:

@@ -78,7 +78,7 @@ def describe_subject(
     facts: Mapping[str, Cell] = {
         "run": run.id,
         "lock": lock.id,
-        "model": f"{lock.model.name} {lock.model.version}",
+        "model": f"{lock.subject.name} {lock.subject.version}",
         "host": str(run.start.host.get("cpu_model", "")),
         "isolation": run.start.isolation,
     }
@@ -105,7 +105,7 @@ def check_same_model(locks: Sequence[Lock], traces: Sequence[Trace]) -> None:
         InvalidInputError: They are not.
     """
     keys = {
-        (lock.model.digest, lock.framework.digest, trace.header.threads)
+        (lock.subject.digest, lock.framework.digest, trace.header.threads)
         for lock, trace in zip(locks, traces, strict=True)
     }
     batches = [trace.header.batch for trace in traces]

@@ -63,8 +63,11 @@ def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, l
 def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
     """Return the row of a lock without text and time, and a row without the lock's id for each blob it references."""
     row: dict[str, Any] = {"id": lock.id, "request": lock.request.get("name", "")}
+    # A lock of an operator has no model and no dataset: their columns are empty.
+    row |= dict.fromkeys(("model", "model_version", "dataset", "dataset_version"), "")
     for kind, artifact in lock.artifacts().items():
-        row |= {kind: artifact.name, f"{kind}_version": artifact.version}
+        if kind != "operator":
+            row |= {kind: artifact.name, f"{kind}_version": artifact.version}
     trees: dict[Digest, bool] = {}
     for blob in list_blob_references(lock):
         trees[blob.digest] = trees.get(blob.digest, False) or blob.sort == "tree"

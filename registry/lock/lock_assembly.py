@@ -15,6 +15,7 @@ from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
 from benchlock.registry.inspection.formats.image_documents import Configuration, ListedWheel, parse_configuration
 from benchlock.registry.lock.lock_feasibility import (
     ChosenManifests,
+    ChosenOperator,
     check_answerable,
     check_index,
     check_labels,
@@ -41,13 +42,14 @@ from benchlock.registry.lock.lockfile import (
 )
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from benchlock.registry.requests.evaluation_request import Request, conditions_of, derive_seeds
+from benchlock.registry.requests.evaluation_request import Request, conditions_of, derive_case_seeds, derive_seeds
+from benchlock.registry.requests.request_types import OperatorRequestDocument, RequestDocument
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
-from benchlock.registry.resolution.resolver_types import Candidate, Question, Requirement, Resolution, Snapshot
+from benchlock.registry.resolution.resolver_types import Candidate, Need, Question, Requirement, Resolution, Snapshot
 from benchlock.registry.resolution.version_search import Preferences
 from benchlock.registry.versions.semantic_version import parse_version
-from benchlock.registry.versions.version_ranges import Constraint
+from benchlock.registry.versions.version_ranges import ANY, Constraint
 
 Configurations = Mapping[Platform, bytes]
 """The configuration of each finished image, by the platform that references it."""
@@ -61,10 +63,18 @@ def question_of(request: Request) -> Question:
         return Requirement(kind, name, Constraint.parse(version), "the request")
 
     image = None if content.image is UNSET else requirement("image", content.image.name, content.image.version)
+    if isinstance(content, OperatorRequestDocument):
+        subject = requirement("operator", content.operator.name, content.operator.version)
+        dataset = None
+        need: Need | None = ("framework", content.framework.name, ANY.text)
+    else:
+        subject = requirement("model", content.model.name, content.model.version)
+        dataset, need = requirement("dataset", content.dataset.name, content.dataset.version), None
     return Question(
-        model=requirement("model", content.model.name, content.model.version),
-        dataset=requirement("dataset", content.dataset.name, content.dataset.version),
+        model=subject,
+        dataset=dataset,
         framework=None if content.framework is UNSET else Constraint.parse(content.framework.version),
+        need=need,
         image=image,
         prereleases=request.prereleases,
         hardware=request.hardware,
@@ -86,9 +96,11 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
     return {key: version for key, version in chosen.items() if key not in upgrade}
 
 
-def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
+def file_questions(request: Request, chosen: ChosenManifests | ChosenOperator) -> FileQuestions:
     """Return the questions about files that ``build_lock`` needs answered: labels, indexes and wheels."""
     wheels = [platform.wheels for platform in list_admitted_platforms(request, chosen) if platform.wheels is not UNSET]
+    if isinstance(chosen, ChosenOperator):
+        return FileQuestions(wheels=tuple(dict.fromkeys(wheels)))
     return FileQuestions(
         find_required_index(request, chosen),
         tuple(find_compared_labels(request, chosen)),
@@ -97,7 +109,7 @@ def file_questions(request: Request, chosen: ChosenManifests) -> FileQuestions:
     )
 
 
-def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[Platform, ...]:
+def list_admitted_platforms(request: Request, chosen: ChosenManifests | ChosenOperator) -> tuple[Platform, ...]:
     """Return the platforms of the chosen image that the request admits."""
     return tuple(
         platform
@@ -106,7 +118,7 @@ def list_admitted_platforms(request: Request, chosen: ChosenManifests) -> tuple[
     )
 
 
-def check_lockable(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
+def check_lockable(request: Request, chosen: ChosenManifests | ChosenOperator, facts: FileFacts) -> None:
     """Check that the chosen versions can answer the request, also by the contents of their files.
 
     Raises:
@@ -114,6 +126,8 @@ def check_lockable(request: Request, chosen: ChosenManifests, facts: FileFacts) 
         ConflictError: Model and dataset name classes in different orders.
     """
     check_answerable(request, chosen)
+    if isinstance(chosen, ChosenOperator):
+        return
     check_index(request, chosen, facts)
     check_labels(request, chosen, facts)
     check_rates(chosen, facts)
@@ -122,7 +136,7 @@ def check_lockable(request: Request, chosen: ChosenManifests, facts: FileFacts) 
 def build_lock(
     request: Request,
     resolution: Resolution,
-    chosen: ChosenManifests,
+    chosen: ChosenManifests | ChosenOperator,
     facts: FileFacts,
     harness: LockedHarness,
     configurations: Configurations | None = None,
@@ -150,12 +164,11 @@ def build_lock(
         else _lock_finished(platform, described[platform])
         for platform in list_admitted_platforms(request, chosen)
     ]
-    dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
+    is_newer = isinstance(chosen, ChosenOperator) or any(platform.finished for platform in platforms)
     content = LockContent(
-        schema=FINISHED_SCHEMA if any(platform.finished for platform in platforms) else PLAIN_SCHEMA,
+        schema=FINISHED_SCHEMA if is_newer else PLAIN_SCHEMA,
         request=request.document,
-        model=_artifact(resolution.model, files_of(chosen.model)),
-        dataset=LockedDataset(**structs.asdict(dataset), split=request.content.dataset.split),
+        **_subject(request, resolution, chosen),
         framework=_artifact(resolution.framework, ()),
         image=LockedImage(**structs.asdict(image), platforms=tuple(sorted(platforms, key=_platform_key))),
         harness=harness,
@@ -165,16 +178,38 @@ def build_lock(
             cpus=request.limits.cpus,
             processes=request.limits.processes,
         ),
-        scenario={"name": request.scenario.name, **request.scenario.settings, "seeds": asdict(request.seeds)},
+        scenario={"name": request.scenario.name, **request.scenario.settings, "seeds": _seeds(request, chosen)},
         metrics={name: DEFINITIONS[name].version for name in request.metrics},
     )
     return from_content(content)
 
 
+def _subject(request: Request, resolution: Resolution, chosen: ChosenManifests | ChosenOperator) -> dict[str, Any]:
+    """Return the locked operator, or the locked model and dataset."""
+    if isinstance(chosen, ChosenOperator):
+        return {"operator": _artifact(resolution.model, files_of(chosen.operator))}
+    assert resolution.dataset is not None
+    dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
+    return {
+        "model": _artifact(resolution.model, files_of(chosen.model)),
+        "dataset": LockedDataset(**structs.asdict(dataset), split=request.of_model.dataset.split),
+    }
+
+
+def _seeds(request: Request, chosen: ChosenManifests | ChosenOperator) -> dict[str, int]:
+    """Return the seeds of LoadGen, or those of an operator's cases."""
+    if isinstance(chosen, ChosenOperator):
+        return derive_case_seeds(request.content.seed, (case.name for case in chosen.operator.cases))
+    return asdict(request.seeds)
+
+
 def change_seed(lock: Lock, seed: int) -> Lock:
-    """Return the lock of the same request with another ``seed``: it differs in the seeds of LoadGen alone."""
+    """Return the lock of the same request with another ``seed``: it differs in the derived seeds alone."""
     request = {**lock.document["request"], "seed": seed}
-    scenario = {**lock.document["scenario"], "seeds": asdict(derive_seeds(seed))}
+    seeds = asdict(derive_seeds(seed))
+    if lock.operator is not UNSET:
+        seeds = derive_case_seeds(seed, lock.scenario["seeds"])
+    scenario = {**lock.document["scenario"], "seeds": seeds}
     return read({**lock.document, "request": request, "scenario": scenario}, "lock")
 
 
@@ -279,7 +314,7 @@ def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFi
     return files[wheel.path]
 
 
-_RESOLUTION_KEYS = frozenset(("model", "dataset", "framework", "image", "prereleases", "hardware"))
+_RESOLUTION_KEYS = frozenset(("model", "operator", "dataset", "framework", "image", "prereleases", "hardware"))
 """Keys of a request that select versions and platforms: they may be reworded while they select the same ones."""
 
 
@@ -310,8 +345,9 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
         for key in changes
         if key not in _RESOLUTION_KEYS
     ]
-    if lock.dataset.split != request.content.dataset.split:
-        reasons.append(f"dataset.split was {lock.dataset.split}, is {request.content.dataset.split}")
+    content = request.content
+    if isinstance(content, RequestDocument) and lock.inputs[1] != content.dataset.split:
+        reasons.append(f"dataset.split was {lock.inputs[1]}, is {content.dataset.split}")
     if "hardware" in changes and conditions_of(lock.request) != request.conditions:
         reasons.append(
             f"hardware was {_format_key(locked_request, 'hardware')}, is {_format_key(current_request, 'hardware')}"
@@ -336,8 +372,11 @@ def _resolve_again(lock: Lock, request: Request, snapshot: Snapshot) -> tuple[li
         return [error.what], []
     reasons, warnings = [], []
     for kind, artifact in lock.artifacts().items():
-        candidate = resolution.chosen()[kind]
+        candidate = resolution.chosen().get(kind)
         locked = f"{kind}/{artifact.name} {artifact.version}"
+        if candidate is None:
+            reasons.append(f"{locked} does not satisfy the request, which has no {kind}")
+            continue
         if (candidate.name, candidate.version) != (artifact.name, parse_version(artifact.version)):
             reasons.append(f"{locked} does not satisfy the request; {candidate} does")
         elif candidate.digest != artifact.digest:

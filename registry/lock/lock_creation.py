@@ -24,6 +24,7 @@ from benchlock.registry.lock.lock_assembly import (
 )
 from benchlock.registry.lock.lock_feasibility import (
     ChosenManifests,
+    ChosenOperator,
     check_answerable,
     check_index,
     find_required_index,
@@ -37,6 +38,7 @@ from benchlock.registry.manifests import (
     Image,
     Manifest,
     Model,
+    Operator,
     Platform,
     manifest_digest,
     parse_published,
@@ -175,7 +177,7 @@ def make_draft_candidate(draft: Manifest) -> Candidate:
 def _build(
     request: Request,
     resolution: Resolution,
-    chosen: ChosenManifests,
+    chosen: ChosenManifests | ChosenOperator,
     harness: Harness,
     access: tuple[BlobStore, ConfigurationLookup | None],
 ) -> Lock:
@@ -244,7 +246,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 def _read_manifests(
     resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
-) -> ChosenManifests:
+) -> ChosenManifests | ChosenOperator:
     draft_manifests = drafts or {}
 
     def manifest(candidate: Candidate) -> Manifest:
@@ -252,12 +254,13 @@ def _read_manifests(
             return draft_manifests[candidate.kind, candidate.name]
         return catalogue.manifest(Reference(candidate.kind, parse_name(candidate.name), candidate.version))
 
-    return ChosenManifests(
-        cast("Model", manifest(resolution.model)),
-        cast("Dataset", manifest(resolution.dataset)),
-        cast("Framework", manifest(resolution.framework)),
-        cast("Image", manifest(resolution.image)),
-    )
+    subject = manifest(resolution.model)
+    framework = cast("Framework", manifest(resolution.framework))
+    image = cast("Image", manifest(resolution.image))
+    if isinstance(subject, Operator):
+        return ChosenOperator(subject, framework, image)
+    assert resolution.dataset is not None
+    return ChosenManifests(cast("Model", subject), cast("Dataset", manifest(resolution.dataset)), framework, image)
 
 
 def explain_resolution(request: Request, catalogue: Versions) -> tuple[Resolution, tuple[SelectionReason, ...]]:
@@ -296,6 +299,8 @@ def check_choices(request: Request, resolution: Resolution, store: BlobStore, ca
     """
     chosen = _read_manifests(resolution, catalogue)
     check_answerable(request, chosen)
+    if isinstance(chosen, ChosenOperator):
+        return
     index = find_required_index(request, chosen)
     if index is not None:
         check_index(request, chosen, read_file_facts(FileQuestions(index=index), {"dataset": chosen.dataset}, store))

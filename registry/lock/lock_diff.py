@@ -139,7 +139,7 @@ def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tup
     if before.id == after.id:
         return ()
     changes: list[Change] = []
-    for kind in ("model", "dataset", "framework", "image"):
+    for kind in ("model", "operator", "dataset", "framework", "image"):
         changes += _artifact(kind, before, after, manifests)
     changes += (*_harness(before, after), *_request(before, after))
     changes += (*_settings("limits", before, after), *_settings("scenario", before, after), *_metrics(before, after))
@@ -152,9 +152,13 @@ def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tup
 
 
 def _artifact(kind: Kind, before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> Iterator[Change]:
-    if before.document[kind] == after.document[kind]:
+    if before.document.get(kind) == after.document.get(kind):
         return
-    was, is_ = before.artifacts()[kind], after.artifacts()[kind]
+    was, is_ = before.artifacts().get(kind), after.artifacts().get(kind)
+    if was is None or is_ is None:
+        old, new = (f"{artifact.name} {artifact.version}" if artifact else None for artifact in (was, is_))
+        yield Change(kind, old, new, ())
+        return
     details = [*_meaning(was, is_, manifests)]
     same_name = was.name == is_.name
     if same_name and was.version == is_.version and was.digest != is_.digest:

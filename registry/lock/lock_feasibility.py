@@ -16,9 +16,9 @@ from benchlock.registry.lock.split_checks import (
     missing_rate_error,
     resampled_fields,
 )
-from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
-from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED, check_metrics
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, SCORED, check_metrics
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.requests.hardware_requirements import CPU
 from benchlock.registry.requests.request_types import BatchSweep
@@ -61,7 +61,47 @@ class ChosenManifests:
         return (self.model, self.dataset, self.framework, self.image)
 
 
-def check_answerable(request: Request, chosen: ChosenManifests) -> None:
+@dataclass(frozen=True, slots=True)
+class ChosenOperator:
+    """The published manifests of a resolution that evaluates an operator."""
+
+    operator: Operator
+    framework: Framework
+    image: Image
+
+    def all(self) -> tuple[Manifest, ...]:
+        """Return the three manifests."""
+        return (self.operator, self.framework, self.image)
+
+
+_OPERATED: Final = ("onnxruntime", "pytorch", "tensorflow")
+"""The predictors for which the harness builds operators."""
+
+
+def _check_operator(request: Request, chosen: ChosenOperator) -> None:
+    """Require that the harness can build the operator and check what the request asks for."""
+    operator, framework = chosen.operator, chosen.framework
+    if framework.predictor not in _OPERATED:
+        raise InvalidInputError(
+            f"framework/{framework.name} runs models only",
+            where="framework.name",
+            next_step=f"choose a framework with one of the predictors {', '.join(_OPERATED)}",
+        )
+    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
+        raise InvalidInputError(
+            f"operators run on the device cpu, but the request admits {', '.join(others)}",
+            where="hardware.device",
+            next_step="set hardware.device to cpu",
+        )
+    if GRADIENT in request.metrics and operator.tolerance.gradient is UNSET:
+        raise InvalidInputError(
+            f"operator/{operator.name} states no tolerance of gradients",
+            where="metrics",
+            next_step=f"remove {GRADIENT}, or publish a version with tolerance.gradient, such as 1.0e-6",
+        )
+
+
+def check_answerable(request: Request, chosen: ChosenManifests | ChosenOperator) -> None:
     """Require that the chosen versions can answer the request.
 
     The split must exist and have the fields of the model, the metrics must be available for the task, and this version
@@ -80,8 +120,11 @@ def check_answerable(request: Request, chosen: ChosenManifests) -> None:
                 where=name,
                 next_step="remove it from the request, or request another version of the artifact",
             )
+    if isinstance(chosen, ChosenOperator):
+        _check_operator(request, chosen)
+        return
     _check_split(request, chosen.dataset)
-    content = request.content
+    content = request.of_model
     _check_trace(request, chosen)
     check_metrics(chosen.model.task, content.scenario.name, content.metrics)
     _check_batches(content.scenario, chosen.model)
@@ -124,7 +167,7 @@ def _check_trace(request: Request, chosen: ChosenManifests) -> None:
     Raises:
         InvalidInputError: The scenario, the framework, the format or the device does not allow it.
     """
-    content = request.content
+    content = request.of_model
     if content.trace in (UNSET, "none"):
         return
     where, level, framework = "trace", f"trace: {content.trace}", chosen.framework
@@ -146,17 +189,20 @@ def _check_trace(request: Request, chosen: ChosenManifests) -> None:
             where=where,
             next_step="request a model for the framework litert, or use trace: model",
         )
-    devices = {
-        platform.device
-        for platform in chosen.image.platforms
-        if request.hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
-    }
-    if others := sorted(devices - {CPU}):
+    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
         raise InvalidInputError(
             f"{level} is for the device cpu, but the request admits {', '.join(others)}",
             where=where,
             next_step="set hardware.device to cpu, or remove trace",
         )
+
+
+def _admitted_devices(request: Request, image: Image) -> set[str]:
+    return {
+        platform.device
+        for platform in image.platforms
+        if request.hardware.admits((platform.os, platform.arch, platform.device, platform.python, False))
+    }
 
 
 def _quality(request: Request) -> list[str]:
@@ -165,14 +211,14 @@ def _quality(request: Request) -> list[str]:
 
 def find_required_index(request: Request, chosen: ChosenManifests) -> str | None:
     """Return the path of the index to read for the labels of the split, or ``None`` if none is needed."""
-    split = chosen.dataset.splits.get(request.content.dataset.split)
+    split = chosen.dataset.splits.get(request.of_model.dataset.split)
     return split.index if split is not None and split.index is not UNSET and _quality(request) else None
 
 
 def check_index(request: Request, chosen: ChosenManifests, facts: FileFacts) -> None:
     """Require that the split's index has the labels for the metrics; raise ``InvalidInputError`` if not."""
     if find_required_index(request, chosen) is not None:
-        check_index_labelled(_quality(request), request.content.dataset.split, facts.label_columns)
+        check_index_labelled(_quality(request), request.of_model.dataset.split, facts.label_columns)
 
 
 def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
@@ -183,12 +229,12 @@ def check_rates(chosen: ChosenManifests, facts: FileFacts) -> None:
 
 def list_resampled_files(request: Request, chosen: ChosenManifests) -> tuple[ResampledField, ...]:
     """Return the fields of the split whose files must be read to learn whether their sounds have a sample rate."""
-    split = chosen.dataset.splits.get(request.content.dataset.split)
+    split = chosen.dataset.splits.get(request.of_model.dataset.split)
     return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
 
 
 def _check_split(request: Request, dataset: Dataset) -> None:
-    split, splits = request.content.dataset.split, sorted(dataset.splits)
+    split, splits = request.of_model.dataset.split, sorted(dataset.splits)
     if split not in splits:
         near = find_close(split, splits)
         raise InvalidInputError(
@@ -223,7 +269,7 @@ def _fixed_batch(model: Model) -> int | None:
 def find_compared_labels(request: Request, chosen: ChosenManifests) -> Iterator[ComparedLabels]:
     """Yield the outputs with labels that the dataset labels as well."""
     dataset, model = chosen.dataset, chosen.model
-    split = dataset.splits.get(request.content.dataset.split)
+    split = dataset.splits.get(request.of_model.dataset.split)
     path, categories = dataset.labels, False
     if path is UNSET and split is not None:
         path, categories = split.annotations, True

@@ -24,12 +24,12 @@ SCHEMA = (1, 1)
 MAX_VALUES: Final = 300_000
 """Maximum number of values in a lock, as ``toml.loads`` counts them; enough for 40,000 files."""
 FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
-"""The schemas to write: minor version 1 added finished images, and a lock without one keeps version 1.0."""
+"""The schemas to write: minor version 1 added finished images and levels; a lock without them keeps version 1.0."""
 
 _ORDER = (
     *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
     *("os", "arch", "device", "python", "reference", "image_id", "config_size", "diff_ids", "wheels_lock", "wheels"),
-    *("request", "model", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
+    *("request", "model", "operator", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
     *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
@@ -135,20 +135,30 @@ class LockedLimits(Struct, frozen=True, kw_only=True):
 class LockContent(Struct, frozen=True, kw_only=True):
     """The content of a lock, without its id.
 
-    ``request`` is the request as parsed. ``scenario`` has its ``name``, every setting, and ``seeds``. ``metrics`` maps
-    each name to the version of its definition.
+    ``request`` is the request as parsed. The lock has either ``model`` and ``dataset``, or ``operator``. ``scenario``
+    has its ``name``, every setting, and ``seeds``. ``metrics`` maps each name to the version of its definition.
     """
 
     schema: str
     request: dict[str, Any]
-    model: LockedArtifact
-    dataset: LockedDataset
+    model: LockedArtifact | UnsetType = UNSET
+    operator: LockedArtifact | UnsetType = UNSET
+    dataset: LockedDataset | UnsetType = UNSET
     framework: LockedArtifact
     image: LockedImage
     harness: LockedHarness
     limits: LockedLimits
     scenario: dict[str, Any]
     metrics: dict[str, int]
+
+    def __post_init__(self) -> None:
+        """Require a model with a dataset, or an operator."""
+        for name, is_needed in (("model", self.operator is UNSET), ("dataset", self.operator is UNSET)):
+            if (getattr(self, name) is UNSET) == is_needed:
+                what = (
+                    f"Object missing required field `{name}`" if is_needed else f"a lock of an operator has no {name}"
+                )
+                raise ValueError(what)
 
 
 class Lock(LockContent, frozen=True, kw_only=True):
@@ -160,7 +170,47 @@ class Lock(LockContent, frozen=True, kw_only=True):
 
     def artifacts(self) -> Mapping[Kind, LockedArtifact]:
         """Return the locked artifacts by kind."""
-        return {"model": self.model, "dataset": self.dataset, "framework": self.framework, "image": self.image}
+        optional: dict[Kind, LockedArtifact | UnsetType] = {
+            "model": self.model,
+            "operator": self.operator,
+            "dataset": self.dataset,
+        }
+        present: dict[Kind, LockedArtifact] = {
+            kind: artifact for kind, artifact in optional.items() if artifact is not UNSET
+        }
+        return present | {"framework": self.framework, "image": self.image}
+
+    @property
+    def subject(self) -> LockedArtifact:
+        """The model or the operator that is evaluated."""
+        subject = self.model if self.operator is UNSET else self.operator
+        assert subject is not UNSET
+        return subject
+
+    @property
+    def inputs(self) -> tuple[Digest, str]:
+        """The identity of the inputs, which comparable runs share: of the dataset and its split, or of the operator."""
+        if self.dataset is UNSET:
+            return Digest(self.subject.digest), ""
+        return Digest(self.dataset.digest), self.dataset.split
+
+
+def dataset_of(lock: Lock) -> LockedDataset:
+    """Return the dataset of a lock.
+
+    Raises:
+        InvalidInputError: The lock is of an operator, which has no dataset.
+    """
+    if lock.dataset is UNSET:
+        raise InvalidInputError(
+            f"operator/{lock.subject.name} is evaluated without a dataset", next_step="choose runs of models"
+        )
+    return lock.dataset
+
+
+def describe_dataset(lock: Lock) -> str:
+    """Return name and version of the dataset; ``-`` for a lock without one."""
+    return "-" if lock.dataset is UNSET else f"{lock.dataset.name} {lock.dataset.version}"
 
 
 def lock_id(document: Mapping[str, Any]) -> Digest:
@@ -179,7 +229,8 @@ def from_content(content: LockContent) -> Lock:
         InvalidInputError: The content has a value that TOML or JSON cannot represent, such as null.
     """
     parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
-    document: dict[str, Any] = decode_untyped(msgspec.json.encode(parts))
+    stated = {name: part for name, part in parts.items() if part is not UNSET}
+    document: dict[str, Any] = decode_untyped(msgspec.json.encode(stated))
     _check_no_null(document, "lock")
     return read(_drop_empty_lists(document), "lock")
 
@@ -254,8 +305,9 @@ def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 -
 
 
 def _paths(content: LockContent) -> Iterator[str]:
-    for artifact in (content.model, content.dataset, content.framework, content.image):
-        yield from (file.path for file in artifact.files)
+    for artifact in (content.model, content.operator, content.dataset, content.framework, content.image):
+        if artifact is not UNSET:
+            yield from (file.path for file in artifact.files)
     for platform in content.image.platforms:
         yield from (file.path for file in (platform.wheels_lock, *platform.wheels) if file is not UNSET)
 

@@ -75,9 +75,10 @@ def explain_selection(locked: LockedVersions, kind: Kind, name: str, search: Sea
         InvalidInputError: The lock has no such artifact.
         UnknownNameError: The catalogue does not have the lock's model.
     """
-    if locked[kind].name != name:
+    if kind not in locked or locked[kind].name != name:
         locked_names = [f"{locked_kind}/{artifact.name}" for locked_kind, artifact in locked.items()]
-        suggestion = find_nearest(f"{kind}/{name}", locked_names) or f"{kind}/{locked[kind].name}"
+        own = f"{kind}/{locked[kind].name}" if kind in locked else locked_names[0]
+        suggestion = find_nearest(f"{kind}/{name}", locked_names) or own
         raise InvalidInputError(f"the lock has no {kind}/{name}", where=kind, next_step=f"did you mean {suggestion}?")
     version = parse_version(locked[kind].version)
     requirements = tuple(_requirements(locked, kind, search))
@@ -105,7 +106,9 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
         UnknownNameError: The catalogue does not have that model.
     """
     question = search.question
-    if kind == "framework":
+    if kind == "framework" and question.need is not None and question.framework is not None:
+        yield Requirement(kind, question.need[1], question.framework, "the request")
+    elif kind == "framework":
         name, version = locked["model"].name, locked["model"].version
         model = f"model/{name} {version}"
         models = search.snapshot.candidates("model", name, (parse_version(version),))
@@ -119,7 +122,9 @@ def _requirements(locked: LockedVersions, kind: Kind, search: Search) -> Iterato
     elif kind == "image":
         yield question.image or Requirement(kind, locked["image"].name, ANY, "the request")
     else:
-        yield question.model if kind == "model" else question.dataset
+        requirement = question.dataset if kind == "dataset" else question.model
+        assert requirement is not None
+        yield requirement
 
 
 def _explain_admitted(search: Search, requirements: tuple[Requirement, ...], newer: Range) -> Iterator[Rejection]:
@@ -151,7 +156,7 @@ def _search_newer(search: Search, requirements: tuple[Requirement, ...], newer: 
     question, (requirement, *_) = search.question, requirements
     narrowed = replace(requirement, constraint=_narrow(requirement.constraint, newer))
     match requirement.kind:
-        case "model":
+        case "model" | "operator":
             return search.with_question(replace(question, model=narrowed))
         case "dataset":
             return search.with_question(replace(question, dataset=narrowed))
@@ -172,7 +177,8 @@ def _explain_lockable(search: Search, resolution: Resolution, chosen: Candidate)
     Either the lock is older than the version, or a kind that is chosen earlier gets a newer version without it.
     """
     now = search.find()
-    earlier = ORDER[: ORDER.index(chosen.kind)]
+    earlier = ORDER[: ORDER.index("model" if chosen.kind == "operator" else chosen.kind)]
+    earlier = tuple("operator" if kind == "model" and resolution.dataset is None else kind for kind in earlier)
     moved = next((kind for kind in earlier if now and now.chosen()[kind] != resolution.chosen()[kind]), None)
     if now is not None and moved is not None:
         because = f"fits with {resolution.chosen()[moved]}, but {now.chosen()[moved]} is preferred"
@@ -188,7 +194,7 @@ def _reject(chosen: Candidate, code: Code, because: str) -> Rejection:
 
 def _because(kind: Kind, conflict: Conflict) -> str:
     """Return why the newer versions conflict with others: their requirements, or the existing images."""
-    if kind == "model":
+    if kind in ("model", "operator"):
         texts = (
             f"{requirement.kind}/{requirement.name} {requirement.constraint}" for requirement in conflict.asked[1:]
         )

@@ -1,14 +1,16 @@
-"""Manifests of models, datasets, frameworks and images: types, reading, checks and digests."""
+"""Manifests of models, datasets, frameworks, images and operators: types, reading, checks and digests."""
 
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, plain, with_files
 from benchlock.registry.manifests.manifest_types import (
     Dataset,
+    Evaluated,
     File,
     Framework,
     Image,
     Input,
     Manifest,
     Model,
+    Operator,
     Output,
     Platform,
     Split,
@@ -19,12 +21,14 @@ from benchlock.registry.manifests.steps import Step
 
 __all__ = [
     "Dataset",
+    "Evaluated",
     "File",
     "Framework",
     "Image",
     "Input",
     "Manifest",
     "Model",
+    "Operator",
     "Output",
     "Platform",
     "Split",

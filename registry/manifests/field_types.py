@@ -35,6 +35,10 @@ MAX_CHANNELS = 4096
 """Maximum number of values of one step, one per channel."""
 MAX_SPLITS = 64
 """Maximum number of splits of a dataset, and of fields of a split."""
+MAX_CASES = 128
+"""Maximum number of cases of an operator."""
+MAX_ELEMENTS = 1 << 26
+"""Maximum number of elements of one tensor of a case."""
 MAX_PLATFORMS = 64
 """Maximum number of platforms of an image, and of distributions of a framework."""
 MAX_LAYERS = 512

@@ -15,6 +15,7 @@ from benchlock.registry.text.parsed_text import Place
 ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),
     "image": ("wheels", "layer", "config"),
+    "operator": ("code", "card"),
 }
 """The roles of files, for the kinds whose files need one."""
 

@@ -14,12 +14,14 @@ from benchlock.registry.manifests.manifest_types import (
     Image,
     Manifest,
     Model,
+    Operator,
     Platform,
     Split,
     files_of,
 )
 from benchlock.registry.manifests.model_call_checks import check_batches
 from benchlock.registry.manifests.model_checks import check_geometry, check_model
+from benchlock.registry.manifests.operator_checks import check_operator
 from benchlock.registry.manifests.step_shapes import check_rates
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
@@ -68,6 +70,8 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             _check_dataset(manifest, place, problems)
         elif isinstance(manifest, Image):
             _check_image(manifest, place, problems, published=published)
+        elif isinstance(manifest, Operator):
+            check_operator(manifest, place, problems)
     problems.refuse()
 
 

@@ -1,12 +1,13 @@
-"""The types of the four kinds of manifest: model, dataset, framework and image."""
+"""The types of the five kinds of manifest: model, dataset, framework, image and operator."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from benchlock.registry.artifact_names import Kind
+from benchlock.registry.artifact_names import LONGEST_TAG, TAG, Kind
 from benchlock.registry.manifests.field_types import (
     MAX_AXES,
+    MAX_CASES,
     MAX_FILES,
     MAX_LAYERS,
     MAX_PLATFORMS,
@@ -25,6 +26,7 @@ from benchlock.registry.manifests.field_types import (
     NotNegative,
     Part,
     PathText,
+    Positive,
     TagText,
     Text,
     VersionText,
@@ -364,7 +366,80 @@ class Image(Part, frozen=True, kw_only=True, tag_field="kind", tag="image"):
     files: Annotated[tuple[File, ...], Meta(max_length=MAX_FILES)] | UnsetType = UNSET
 
 
-Manifest = Model | Dataset | Framework | Image
+class OperatorType(Part, frozen=True, kw_only=True):
+    """An operator of the standard operator set of ONNX, which defines its meaning and the names of its arguments."""
+
+    type: Annotated[Text, Meta(max_length=64, description="such as Conv")]
+    opset: Annotated[int, Meta(ge=13, le=64, description="the version of the operator set")]
+
+
+class OperatorInput(Part, frozen=True, kw_only=True):
+    """An input of an operator, in the order of its definition."""
+
+    name: Annotated[Text, Meta(max_length=64)]
+    layout: Annotated[Literal["NCHW", "OIHW"], Meta(description="of pictures and of weights")] | UnsetType = UNSET
+
+
+class Fill(Part, frozen=True, kw_only=True):
+    """The distribution of the elements of each input; the lock has the seed of each case."""
+
+    kind: Annotated[Literal["normal", "uniform"], Meta(description="normal: mean 0, deviation 1; uniform: [-1, 1)")]
+    generator: Literal["pcg64"]
+
+
+class OperatorTolerance(Part, frozen=True, kw_only=True):
+    """The largest errors against the reference.
+
+    ``l2`` and ``linf`` are multiples of the machine epsilon of ``dtype`` times the square root of ``reduction``.
+    """
+
+    l2: Positive
+    linf: Positive
+    gradient: Annotated[Positive, Meta(description="relative error of a gradient in float64")] | UnsetType = UNSET
+
+
+class Case(Part, frozen=True, kw_only=True):
+    """One size of an operator."""
+
+    name: Annotated[str, Meta(extra_json_schema={"pattern": TAG, "maxLength": LONGEST_TAG})]
+    shapes: Annotated[
+        dict[str, Annotated[tuple[Count, ...], Meta(max_length=MAX_AXES)]], Meta(description="of each input, by name")
+    ]
+    arguments: Annotated[
+        dict[str, int | float | str | tuple[int | float, ...]],
+        Meta(max_length=32, description="the attributes of the operator; absent ones have ONNX's default"),
+    ]
+    reduction: Annotated[Count, Meta(description="products that are added up for one element of the output")]
+
+
+class Operator(Part, frozen=True, kw_only=True, tag_field="kind", tag="operator"):
+    """The manifest of an operator: the cases to measure, and the reference that results are compared with."""
+
+    kind: ClassVar[Kind] = "operator"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    op: OperatorType
+    dtype: Literal["float32", "float64"]
+    inputs: Annotated[tuple[OperatorInput, ...], Meta(min_length=1, max_length=16)]
+    reference: Annotated[
+        Code | Literal["onnx"],
+        Meta(description="code that gets float64 arrays by name and the case's arguments; or ONNX's own evaluator"),
+    ]
+    fill: Fill
+    tolerance: OperatorTolerance
+    cases: Annotated[tuple[Case, ...], Meta(min_length=1, max_length=MAX_CASES)]
+    files: Annotated[tuple[File, ...], Meta(max_length=MAX_FILES)] | UnsetType = UNSET
+
+
+Manifest = Model | Dataset | Framework | Image | Operator
+Evaluated = Model | Operator
+"""What a lock evaluates."""
 
 
 def holds_path(file: File, path: str) -> bool:

@@ -18,6 +18,10 @@ _COLD = (
     "cold_start",
     *(f"cold_start_{phase}" for phase in ("start", "import", "load", "prepare", "predict", "outputs")),
 )
+OPERATOR: Final = ("paired",)
+"""The scenario of operators, whose metrics have a value for each case."""
+GRADIENT: Final = "gradient_error"
+"""The metric that needs a description of its check in the request."""
 COST: Final = "cost_per_million"
 """The metric that needs a price in the request."""
 SCORED: Final = ("auroc", "average_precision", "ece_15", "brier")
@@ -65,6 +69,11 @@ class MetricDefinition:
     bracketed: bool = False
     automatic: bool = False
     signed: bool = False
+
+    @property
+    def is_per_case(self) -> bool:
+        """Whether a run reports the metric for each case of an operator."""
+        return self.scenarios == OPERATOR
 
     @property
     def is_quality(self) -> bool:
@@ -116,6 +125,10 @@ _ALL = (
     MetricDefinition("optimal_batch", "samples", "none", _DEPENDENT, scenarios=("batch_sweep",), bracketed=True),
     MetricDefinition("peak_qps", "queries/s", "higher", scenarios=("server",), bracketed=True),
     *(MetricDefinition(name, "s", "lower", scenarios=("cold_start",)) for name in _COLD),
+    MetricDefinition("operator_latency", "s", "lower", scenarios=OPERATOR),
+    MetricDefinition("wrapper_overhead", "s", "lower", scenarios=OPERATOR, signed=True),
+    MetricDefinition("wrapper_overhead_share", "fraction", "lower", scenarios=OPERATOR, signed=True),
+    *(MetricDefinition(name, "ratio", "lower", scenarios=OPERATOR) for name in ("error_l2", "error_linf", GRADIENT)),
     *(
         MetricDefinition(
             f"{OVERHEAD}{level}", "s", "lower", scenarios=(*_LOADED, "cold_start"), automatic=True, signed=True

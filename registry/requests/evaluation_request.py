@@ -1,7 +1,7 @@
 """Evaluation requests: reading, validation, and defaults."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -12,7 +12,15 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
 from benchlock.registry.artifact_names import Kind, parse_name
 from benchlock.registry.manifests.manifest_content import plain
-from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, check_metrics, expand
+from benchlock.registry.manifests.metric_definitions import (
+    COST,
+    DEFINITIONS,
+    GRADIENT,
+    OPERATOR,
+    check_metrics,
+    expand,
+    is_quality,
+)
 from benchlock.registry.requests.hardware_requirements import (
     CPU,
     KEYS,
@@ -27,6 +35,8 @@ from benchlock.registry.requests.request_types import (
     AcceleratorRequirement,
     AnyScenario,
     HardwareRequirement,
+    OperatorRequestDocument,
+    PairedScenario,
     RequestDocument,
     RequestedLimits,
 )
@@ -75,10 +85,12 @@ class Seeds:
 class Request:
     """A validated request; ``document`` is the request as written, without defaults.
 
+    ``content`` has the keys of every level. Those of a model's request alone are in ``of_model``.
+
     ``hardware`` are the admitted platforms, and ``conditions`` are the further requirements on hosts.
     """
 
-    content: RequestDocument
+    content: RequestDocument | OperatorRequestDocument
     document: dict[str, Any]
     hardware: Hardware
     conditions: HostConditions
@@ -86,6 +98,18 @@ class Request:
     scenario: Scenario
     seeds: Seeds
     metrics: tuple[str, ...]
+
+    @property
+    def of_model(self) -> RequestDocument:
+        """The request of a model.
+
+        Raises:
+            InvalidInputError: The request evaluates an operator.
+        """
+        if isinstance(self.content, OperatorRequestDocument):
+            what = f"{self.content.name} evaluates an operator, not a model"
+            raise InvalidInputError(what, where="level", next_step="choose a request with model and dataset")
+        return self.content
 
     @property
     def name(self) -> str:
@@ -171,6 +195,11 @@ def derive_seeds(seed: int) -> Seeds:
     return Seeds(*(derive_seed(seed, purpose) for purpose in ("qsl", "sample_index", "schedule")))
 
 
+def derive_case_seeds(seed: int, cases: Iterable[str]) -> dict[str, int]:
+    """Return the seed of the inputs of each case of an operator, which does not depend on the other cases."""
+    return {case: derive_seed(seed, f"case {case}") for case in cases}
+
+
 def _check_time(text: str) -> None:
     if not parse_seconds(text):
         raise InvalidInputError("the limit is 0", next_step="write a larger one")
@@ -195,8 +224,8 @@ def _check_accelerator_name(text: str) -> None:
 _Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
 _TEXTS: _Parsers = {
     ("name",): parse_name,
-    **{(key, "name"): parse_name for key in ("model", "dataset", "image")},
-    **{(key, "version"): Constraint.parse for key in ("model", "dataset", "image", "framework")},
+    **{(key, "name"): parse_name for key in ("model", "operator", "dataset", "image", "framework")},
+    **{(key, "version"): Constraint.parse for key in ("model", "operator", "dataset", "image", "framework")},
     ("as_of",): parse_time,
     ("limits", "time"): _check_time,
     ("limits", "memory"): _check_memory,
@@ -215,10 +244,11 @@ _HARDWARE_TEXTS: _Parsers = {
 
 def _validate(document: Document, *, is_locked: bool = False) -> Request:
     problems, content = Problems(), None
+    kind = _type_of(document.value)
     with problems.noted():
-        content = convert(document, RequestDocument)
+        content = convert(document, kind)
     with problems.noted():
-        partial = convert_known(document.value, inspect.type_info(RequestDocument)) if content is None else content
+        partial = convert_known(document.value, inspect.type_info(kind)) if content is None else content
         _check(partial, Place(document), problems)
         if not is_locked:
             _check_margins(partial, Place(document).at("equivalence"), problems)
@@ -238,13 +268,26 @@ def _validate(document: Document, *, is_locked: bool = False) -> Request:
     )
 
 
-def _check(request: RequestDocument, place: Place, problems: Problems) -> None:
+def _type_of(value: object) -> type[RequestDocument | OperatorRequestDocument]:
+    """Return the type of a request: that of operators if it names a level, an operator or the scenario of operators."""
+    if not isinstance(value, dict):
+        return RequestDocument
+    scenario = value.get("scenario")
+    is_paired = isinstance(scenario, dict) and scenario.get("name") in OPERATOR
+    is_of_level = is_paired or not value.keys().isdisjoint(("level", "operator"))
+    return OperatorRequestDocument if is_of_level else RequestDocument
+
+
+def _check(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
     """Record every rule that a request violates, ignoring unknown values."""
     _check_texts(request, place, _TEXTS, problems)
     with problems.noted():
         _check_metrics(request, place.at("metrics"), problems)
     with problems.noted():
-        _check_price(request, place)
+        if isinstance(request, OperatorRequestDocument):
+            _check_gradient(request, place)
+        else:
+            _check_price(request, place)
     with problems.noted():
         _check_equivalence(request, place.at("equivalence"), problems)
     with problems.noted():
@@ -268,12 +311,26 @@ def _check_texts(part: object, place: Place, parsers: _Parsers, problems: Proble
                 place.at(*path).parsed(parse, value)
 
 
-def _check_metrics(request: RequestDocument, place: Place, problems: Problems) -> None:
+def _check_metrics(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
     """Record metrics that are unknown or not part of the scenario. The task of the model is checked at lock time."""
     for index, metric in enumerate(request.metrics):
         with problems.noted():
             _check_metric(metric, None, place.at(index))
             _check_metric(metric, request.scenario.name, place.at(index))
+            if isinstance(request, OperatorRequestDocument) and is_quality(metric):
+                step = "request operator_latency, wrapper_overhead, error_l2, error_linf or gradient_error"
+                raise place.at(index).error(f"the level operator does not give the metric {metric}", step)
+
+
+def _check_gradient(request: OperatorRequestDocument, place: Place) -> None:
+    """Check that a request describes the check of gradients if it asks for its metric, and only then."""
+    is_asked, is_described = GRADIENT in request.metrics, request.scenario.gradient is not UNSET
+    if is_asked and not is_described:
+        step = "add gradient: {dtype: float64, step: 1.0e-6, elements: 32} to scenario"
+        raise place.at("metrics").error(f"{GRADIENT} needs scenario.gradient", step)
+    if is_described and not is_asked and DEFINITIONS.keys() >= set(request.metrics):  # an unknown one may be meant
+        what = "no requested metric uses scenario.gradient"
+        raise place.at("scenario", "gradient").error(what, f"add {GRADIENT} to metrics, or remove it")
 
 
 def _check_metric(name: str, scenario: str | None, place: Place) -> None:
@@ -297,7 +354,7 @@ def _check_date(text: str) -> None:
         raise InvalidInputError(f"{text!r} is not a date", next_step="write it like 2026-11-20") from error
 
 
-def _check_equivalence(request: RequestDocument, place: Place, problems: Problems) -> None:
+def _check_equivalence(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
     for metric in () if request.equivalence is UNSET else request.equivalence:
         with problems.noted():
             metrics = expand(request.metrics) if metric in DEFINITIONS else ()
@@ -308,7 +365,7 @@ def _check_equivalence(request: RequestDocument, place: Place, problems: Problem
                 raise place.at(metric).error(what, "write one of them, or add it to metrics")
 
 
-def _check_margins(request: RequestDocument, place: Place, problems: Problems) -> None:
+def _check_margins(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
     for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
         with problems.noted():
             if margin >= 1:
@@ -372,7 +429,7 @@ def _limits(limits: RequestedLimits) -> Limits:
     return Limits(parse_seconds(limits.time), parse_bytes(limits.memory), limits.cpus, limits.processes)
 
 
-def _scenario(scenario: AnyScenario) -> Scenario:
+def _scenario(scenario: AnyScenario | PairedScenario) -> Scenario:
     settings: dict[str, Any] = plain(scenario)
     del settings["name"]
     for key in _DURATIONS:

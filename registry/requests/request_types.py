@@ -137,6 +137,26 @@ class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_sta
 AnyScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSweep | ColdStart
 
 
+class GradientCheck(Part, frozen=True, kw_only=True):
+    """The comparison of the framework's gradient with central differences."""
+
+    dtype: Literal["float64"]
+    step: Annotated[float, Meta(gt=0, le=0.1, description="of an element; 1.0e-6 suits values around 1")]
+    elements: Annotated[int, Meta(ge=1, le=4096, description="of each input, chosen at random")]
+
+
+class PairedScenario(Part, frozen=True, kw_only=True, tag_field="name", tag="paired"):
+    """The scenario of operators: calls of the framework alone, and through benchlock, in alternating blocks."""
+
+    name: ClassVar[str] = "paired"
+
+    blocks: Annotated[int, Meta(ge=1, le=100_000, description="groups of four: native, wrapped, wrapped, native")]
+    calls: Annotated[int, Meta(ge=1, le=1_000_000)] | Literal["auto"]
+    order: Literal["abba"]
+    warmup: Annotated[Warmup, Meta(le=1_000_000)]
+    gradient: GradientCheck | UnsetType = UNSET
+
+
 class Price(Part, frozen=True, kw_only=True):
     """The price of the machine that the runs of a request use."""
 
@@ -145,6 +165,26 @@ class Price(Part, frozen=True, kw_only=True):
     per: Literal["hour"]
     date: Annotated[str, Meta(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="of the price, such as 2026-11-20")]
     source: Text
+
+
+class OperatorRequestDocument(Part, frozen=True, kw_only=True):
+    """A request that evaluates an operator in one framework, key by key. ``lock --as-of`` adds ``as_of``."""
+
+    schema: Literal[1]
+    kind: Literal["evaluation"]
+    level: Literal["operator"]
+    name: NameText
+    operator: ArtifactRequirement
+    framework: ArtifactRequirement
+    image: ArtifactRequirement | UnsetType = UNSET
+    prereleases: tuple[Kind, ...] | UnsetType = UNSET
+    hardware: HardwareRequirement
+    limits: RequestedLimits
+    scenario: PairedScenario
+    metrics: tuple[Text, ...]
+    equivalence: Annotated[dict[str, Positive], Meta(description="a metric's relative difference")] | UnsetType = UNSET
+    seed: Seed
+    as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET
 
 
 class RequestDocument(Part, frozen=True, kw_only=True):

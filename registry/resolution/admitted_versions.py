@@ -119,7 +119,8 @@ class Availability:
     @cached_property
     def model_versions(self) -> AdmittedVersions:
         """The admitted versions of the model, by status."""
-        return self.admitted("model", self.question.model.name, self.question.model.constraint)
+        model = self.question.model
+        return self.admitted(model.kind, model.name, model.constraint)
 
     def frameworks(self, need: Need) -> Choices:
         """Return the versions of the framework that both ``need`` and the request admit."""
@@ -214,7 +215,7 @@ class Availability:
 
         Versions beyond it make no difference.
         """
-        population = Population("model", self.question.model.name, EVERY, status)
+        population = Population(self.question.model.kind, self.question.model.name, EVERY, status)
         ends = (*self.snapshot.oldest(population, 1), *self.snapshot.newest(population, 1))
         return Range.between(ends[0], successor(ends[-1])) if ends else Range.NONE
 
@@ -229,7 +230,10 @@ class Availability:
 
     def _needed(self, interval: Interval, status: Status) -> Iterable[tuple[Need, str]]:
         """Return the requirements of the model's versions in an interval, without a scan where it has one version."""
-        name = self.question.model.name
+        kind, name, need = self.question.model.kind, self.question.model.name, self.question.need
+        if need is not None:
+            newest = self.snapshot.newest(Population(kind, name, interval, status), 1)
+            return [(need, key(version)) for version in newest]
         single = Range.between(interval.low, interval.high).single()
         if single is None:
             return self.snapshot.needed(Population("model", name, interval, status))
@@ -238,9 +242,9 @@ class Availability:
 
     def preferred_model(self) -> Candidate | None:
         """Return the version of the model in the preferences, if it is published."""
-        name = self.question.model.name
-        preferred = self.preferences.get(("model", name))
-        models = () if preferred is None else self.snapshot.candidates("model", name, (preferred,))
+        kind, name = self.question.model.kind, self.question.model.name
+        preferred = self.preferences.get((kind, name))
+        models = () if preferred is None else self.snapshot.candidates(kind, name, (preferred,))
         return models[0] if models else None
 
     def framework(self, name: str, status: Status, versions: Range) -> Version | None:

@@ -21,10 +21,17 @@ from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import ANY, Constraint, Interval, Range
 
 Field = Literal[
-    "framework.version", "model.version", "image.version", "dataset.version", "prereleases", "image", "hardware"
+    "framework.version",
+    "model.version",
+    "operator.version",
+    "image.version",
+    "dataset.version",
+    "prereleases",
+    "image",
+    "hardware",
 ]
 FIELDS: tuple[Field, ...] = (
-    *("framework.version", "model.version", "image.version", "dataset.version"),
+    *("framework.version", "model.version", "operator.version", "image.version", "dataset.version"),
     *("prereleases", "image", "hardware"),
 )
 """The fields that a fix may change, the least drastic first."""
@@ -61,6 +68,8 @@ def _is_relevant(search: Search, field: Field) -> bool:
             return True
         case "model.version" | "dataset.version":
             return _kind(field) in kinds
+        case "operator.version":
+            return "model" in kinds  # the operator takes the model's place in the search
         case _:
             return "framework" in kinds
 
@@ -177,6 +186,8 @@ def _required(search: Search, question: Question, framework: str) -> Callable[[V
 def _names(search: Search, question: Question, kind: Kind) -> Sequence[str]:
     """Return the names that versions of the kind may have."""
     if kind == "framework":
+        if question.need is not None:
+            return [question.need[1]]
         return sorted({need[1] for need in search.snapshot.needs(question.model.name)})
     requirement = _requirement(question, kind)
     return [requirement.name] if requirement else []
@@ -222,6 +233,8 @@ def _is_open(question: Question, field: Field) -> bool:
             return question.prereleases != frozenset(KINDS)
         case "image.version":
             return question.image is not None
+        case "model.version" | "operator.version" | "dataset.version":
+            return _requirement(question, _kind(field)) is not None
         case "hardware":
             return question.hardware != ANYWHERE
         case _:
@@ -235,7 +248,8 @@ def _kind(field: Field) -> Kind:
 
 def _requirement(question: Question, kind: Kind) -> Requirement | None:
     """Return the request's requirement on the kind, if it has one."""
-    return {"model": question.model, "dataset": question.dataset, "image": question.image}.get(kind)
+    requirements = {question.model.kind: question.model, "dataset": question.dataset, "image": question.image}
+    return requirements.get(kind)
 
 
 def _constraint(question: Question, kind: Kind) -> Constraint | None:
@@ -270,8 +284,8 @@ def _with_constraint(question: Question, kind: str, constraint: Constraint) -> Q
     def read(requirement: Requirement) -> Requirement:
         return replace(requirement, constraint=constraint) if requirement.kind == kind else requirement
 
-    image = question.image and read(question.image)
-    return replace(question, model=read(question.model), dataset=read(question.dataset), image=image)
+    image, dataset = question.image and read(question.image), question.dataset and read(question.dataset)
+    return replace(question, model=read(question.model), dataset=dataset, image=image)
 
 
 def _text(question: Question, resolution: Resolution, field: Field, value: Any) -> str:  # noqa: ANN401 - as above

@@ -116,9 +116,10 @@ def _demands(search: Search) -> list[_FrameworkDemand]:
 
 def _models(search: Search, needs: Sequence[Need] | None) -> VersionGroup:
     """Return the model's admitted versions with one of these requirements; all of them for ``None``."""
-    name, admitted = search.question.model.name, search.available.model_versions
+    model, admitted = search.question.model, search.available.model_versions
+    needs = None if search.question.need is not None else needs
     version_groups = (
-        group_admitted_versions(search.snapshot, "model", name, admitted, need) for need in needs or (None,)
+        group_admitted_versions(search.snapshot, model.kind, model.name, admitted, need) for need in needs or (None,)
     )
     return reduce(VersionGroup.__or__, (group for group in version_groups if group is not None))
 
@@ -130,7 +131,8 @@ def _demand(search: Search, needs: Sequence[Need], models: VersionGroup) -> _Fra
     if others:
         union = search.available.needs.unions[framework]
         constraint = replace(union, text=_spell_union(union.range))
-    asked_by = f"model/{search.question.model.name} {models}"
+    model = search.question.model
+    asked_by = f"{model.kind}/{model.name} {models}" if search.question.need is None else "the request"
     return _FrameworkDemand(Requirement("framework", framework, constraint, asked_by), models, len(needs))
 
 
@@ -150,7 +152,8 @@ def _narrowing(search: Search, framework: str) -> tuple[Requirement, ...]:
 
 def _summary(search: Search, demands: list[_FrameworkDemand], lines: list[Rejection]) -> str:
     """Summarise the conflict in one line."""
-    model, hardware = f"model/{search.question.model.name}", search.question.hardware
+    question = search.question
+    model, hardware = f"{question.model.kind}/{question.model.name}", question.hardware
     names = {demand.requirement.name for demand in demands}
     if len(names) != 1 or any(line.reason == "unknown" for line in lines):
         return f"no framework and image fit {model} on {hardware}"

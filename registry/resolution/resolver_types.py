@@ -86,39 +86,45 @@ class Question:
     """A request, as far as versions are concerned.
 
     Attributes:
-        model: The constraint on the model.
-        dataset: The constraint on the dataset.
+        model: The constraint on the model, or on the operator that is evaluated in its place.
+        dataset: The constraint on the dataset; None for an operator.
         framework: The request's constraint on the framework, in addition to the model's.
         image: The constraint on the image, if the request names one.
         prereleases: The kinds of which pre-releases are allowed.
         hardware: The admitted platforms.
         accelerated: Whether the request needs an accelerator, so that a platform of the device ``cpu`` does not fit.
         yanked: The kinds of which yanked versions are allowed. No request can set it; the search for fixes does.
+        need: The framework that the request names for an operator; None for a model, which states its own.
     """
 
     model: Requirement
-    dataset: Requirement
+    dataset: Requirement | None
     framework: Constraint | None = None
     image: Requirement | None = None
     prereleases: frozenset[Kind] = frozenset()
     hardware: Hardware = ANYWHERE
     accelerated: bool = False
     yanked: frozenset[Kind] = frozenset()
+    need: Need | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """The answer to a question; ``platforms`` are those of the image that the request admits, sorted."""
+    """The answer to a question; ``platforms`` are those of the image that the request admits, sorted.
+
+    ``model`` is the operator if an operator is evaluated; such an answer has no dataset.
+    """
 
     model: Candidate
     framework: Candidate
     image: Candidate
-    dataset: Candidate
+    dataset: Candidate | None
     platforms: tuple[Offer, ...]
 
     def chosen(self) -> dict[Kind, Candidate]:
         """Return the chosen version of each kind."""
-        return {candidate.kind: candidate for candidate in (self.model, self.framework, self.image, self.dataset)}
+        chosen = (self.model, self.framework, self.image, self.dataset)
+        return {candidate.kind: candidate for candidate in chosen if candidate is not None}
 
     def describe(self) -> dict[str, str]:
         """Return the chosen versions and the platforms as ``benchlock resolve`` words them."""

@@ -240,20 +240,23 @@ class Search:
 
     def _find(self) -> tuple[Resolution | None, tuple[Fact, ...]]:
         try:
-            decisions = Solver[Kind, Choices, Fact](ORDER, Choices.ALL, self).solve()
+            order = ORDER if self.question.dataset is not None else ORDER[:-1]
+            decisions = Solver[Kind, Choices, Fact](order, Choices.ALL, self).solve()
         except UnsolvableError as unsolvable:
             return None, unsolvable.incompatibility.facts()
-        model, framework, image, dataset = (self._candidate(kind, decisions[kind]) for kind in ORDER)
+        model, framework, image, *datasets = (self._candidate(kind, decisions[kind]) for kind in order)
         platforms = tuple(sorted(filter(self.question.hardware.admits, image.platforms)))
-        return Resolution(model, framework, image, dataset, platforms), ()
+        return Resolution(model, framework, image, datasets[0] if datasets else None, platforms), ()
 
     # The methods of pubgrub.Source.
 
     def facts(self) -> Iterator[Ruling]:
         """Implement ``pubgrub.Source.facts``: the model and the dataset are among the admitted versions."""
-        dataset = self.question.dataset
-        datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         yield Incompatibility.of({"model": ~self.available.needs.choices}, Fact("asked", "model"))
+        dataset = self.question.dataset
+        if dataset is None:
+            return
+        datasets = self.available.admitted("dataset", dataset.name, dataset.constraint)
         choices = Choices.of_parts({(dataset.name, status): part for status, part in datasets.items()})
         yield Incompatibility.of({"dataset": ~choices}, Fact("asked", "dataset"))
 
@@ -339,7 +342,7 @@ class Search:
         """Return the preferred version of the model, else the newest."""
         preferred = self.available.preferred_model()
         if preferred is not None:
-            version_class = (need_of(preferred), preferred.status)
+            version_class = (self.question.need or need_of(preferred), preferred.status)
             if allowed.of(version_class).contains(preferred.version):
                 return Choices.exactly(version_class, preferred.version)
         fitting = (item for item in self.available.models.items() if allowed.of(item[0]).contains_key(item[1]))
@@ -383,7 +386,8 @@ class Search:
         """Return the published version that was chosen."""
         version_class, version = chosen.single()
         names: dict[Kind, str] = {"model": self.question.model.name, "image": version_class[-1]}
-        (candidate,) = self.snapshot.candidates(kind, names.get(kind) or version_class[0], (version,))
+        published: Kind = self.question.model.kind if kind == "model" else kind
+        (candidate,) = self.snapshot.candidates(published, names.get(kind) or version_class[0], (version,))
         return candidate
 
 

@@ -29,6 +29,7 @@ from benchlock.registry.lock.lockfile import (
     LockedImage,
     LockedLimits,
     LockedPlatform,
+    dataset_of,
     from_content,
 )
 from benchlock.registry.manifests import content, parse_published
@@ -218,4 +219,4 @@ def huge_weights() -> bytes:
 
 
 def locked_file(lock: Lock, path: str) -> Digest:
-    return next(from_hex(file.sha256) for file in (*lock.model.files, *lock.dataset.files) if file.path == path)
+    return next(from_hex(file.sha256) for file in (*lock.subject.files, *dataset_of(lock).files) if file.path == path)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model
-from benchlock.registry.requests.request_types import AcceleratorRequirement, RequestDocument
+from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model, Operator
+from benchlock.registry.requests.request_types import AcceleratorRequirement, OperatorRequestDocument, RequestDocument
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: dict[str, type[msgspec.Struct]] = {
@@ -17,7 +17,9 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
     "dataset": Dataset,
     "framework": Framework,
     "image": Image,
+    "operator": Operator,
     "request": RequestDocument,
+    "operator-request": OperatorRequestDocument,
 }
 
 

@@ -112,7 +112,9 @@ SCHEMA_TITLES = {
     "dataset": "Dataset",
     "framework": "Framework",
     "image": "Image",
+    "operator": "Operator",
     "request": "Request",
+    "operator-request": "Request of an operator",
 }
 
 

@@ -111,10 +111,12 @@ def test_the_parts_are_imported_from_the_package_alone() -> None:
 @pytest.mark.parametrize("library", OWNED)
 def test_a_library_has_at_most_its_owners(library: str) -> None:
     owners = importers(library)
-    profilers = {owner for owner in owners if owner.startswith("evaluator/harness/tracing/")}
-    assert len(owners - profilers) <= 1, owners
-    # A framework's profiler lies beside its predictor, in a module of the same name.
-    assert {owner.replace("/tracing/", "/predictors/") for owner in profilers} <= owners, owners
+    harness = "evaluator/harness/"
+    beside = {owner for owner in owners if owner.startswith((f"{harness}tracing/", f"{harness}operators/"))}
+    assert len(owners - beside) <= 1, owners
+    # A framework's profiler and its operators lie beside its predictor, in modules of the same name.
+    names = (owner.rpartition("/")[2].replace("_operators.py", ".py") for owner in beside)
+    assert {f"{harness}predictors/{name}" for name in names} <= owners, owners
 
 
 @pytest.mark.parametrize("library", ["litestar", "granian", "prometheus_client", "uvloop"])

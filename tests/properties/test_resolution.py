@@ -43,6 +43,7 @@ def brute_force(asked: Question, rows: list[Candidate], preferences: Preferences
             and _may(asked, preferences, model, [asked.model.constraint])
             and _may(asked, preferences, framework, [Constraint.parse(text), *narrowed])
             and _may(asked, preferences, image, named)
+            and asked.dataset is not None
             and _may(asked, preferences, dataset, [asked.dataset.constraint])
         ):
             fitting.append((model, framework, image, dataset))

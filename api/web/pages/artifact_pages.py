@@ -93,7 +93,7 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "facts": tuple(_list_facts(document)),
         "may_publish": get_actor().may_publish(name),
         "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
-        "inputs": tuple(_list_ports(document.get("inputs", ()))),
+        "inputs": tuple(_list_ports(document.get("inputs", ()) if kind == "model" else ())),
         "outputs": tuple(_list_ports(document.get("outputs", ()))),
         "manifest": msgspec.json.format(msgspec.json.encode(document), indent=2).decode(),
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
@@ -120,6 +120,9 @@ def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "framework", f"{framework.get('name')} {framework.get('version')}"
     if isinstance(provides := document.get("provides"), Mapping):
         yield "provides", f"{provides.get('framework')} {provides.get('version')}"
+    if isinstance(op := document.get("op"), Mapping):
+        yield "operator", f"{op.get('type')}, opset {op.get('opset')}, {document.get('dtype')}"
+        yield "cases", ", ".join(str(case["name"]) for case in document["cases"])
     for name, split in (document.get("splits") or {}).items():
         yield f"split {name}", f"{split.get('samples'):,} samples"
     for name, value in (document.get("attributes") or {}).items():

@@ -205,7 +205,7 @@ def _list_remarks(comparison: "Comparison") -> Iterator[str]:
 def _list_diffs(locks: Sequence[Lock]) -> Iterator[tuple[str, str]]:
     """Yield a link from the first lock to each further one."""
     for other in locks[1:]:
-        yield lock_diff_path(locks[0].id, other.id), f"{other.model.name} {other.model.version}, {other.id[:19]}…"
+        yield lock_diff_path(locks[0].id, other.id), f"{other.subject.name} {other.subject.version}, {other.id[:19]}…"
 
 
 def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:

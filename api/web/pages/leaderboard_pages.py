@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import compare_path, with_query
 from benchlock.api.web.page import Page
@@ -16,7 +18,7 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.report.leaderboards import make_boards
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, dataset_of
 
 NEWEST: Final = 200
 """The largest number of done runs of a page, the newest ones."""
@@ -40,12 +42,12 @@ class LeaderboardQuery:
 def make_leaderboards(registry: LocalRegistry) -> Page:
     """Make the list of datasets with done runs."""
     runs = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=NEWEST + 1)
-    pairs, _ = _pair(registry, runs[:NEWEST])
-    names = [f"{lock.dataset.name}@{lock.dataset.version}/{lock.dataset.split}" for lock, _ in pairs]
+    pairs = [pair for pair in _pair(registry, runs[:NEWEST])[0] if pair[0].dataset is not UNSET]
+    names = [f"{dataset_of(lock).name}@{dataset_of(lock).version}/{dataset_of(lock).split}" for lock, _ in pairs]
     newest = {name: run for name, (_, run) in reversed([*zip(names, pairs, strict=True)])}
     models: dict[str, set[tuple[str, str]]] = {}
     for name, (lock, _) in zip(names, pairs, strict=True):
-        models.setdefault(name, set()).add((lock.model.name, lock.model.version))
+        models.setdefault(name, set()).add((lock.subject.name, lock.subject.version))
     counts = Counter(names)
     rows: list[tuple[Cell, ...]] = [
         (name, len(models[name]), counts[name], f"{newest[name].start.started_at:%Y-%m-%d %H:%M}")
@@ -69,7 +71,7 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
     runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1, with_host=True)
     pairs, left_out = _pair(registry, runs[:NEWEST])
-    pairs = [pair for pair in pairs if query.split in ("", pair[0].dataset.split)]
+    pairs = [pair for pair in pairs if query.split in ("", pair[0].inputs[1])]
     boards = make_boards(pairs, registry.store) if pairs else ()
     context: dict[str, Any] = {
         "dataset": query.dataset,

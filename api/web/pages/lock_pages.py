@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
@@ -137,7 +139,8 @@ def _list_facts(lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield what the lock measures, without its artifacts, which are a table."""
     question = describe_question(lock)
     yield "request", str(lock.request.get("name", ""))
-    yield "split", f"{lock.dataset.split} of {lock.dataset.name} {lock.dataset.version}"
+    if lock.dataset is not UNSET:
+        yield "split", f"{lock.dataset.split} of {lock.dataset.name} {lock.dataset.version}"
     yield from ((name, question[name]) for name in ("scenario", "limits"))
     yield "metrics", ", ".join(f"{name} (definition {version})" for name, version in lock.metrics.items())
     yield "trace", str(lock.request.get("trace", "none"))

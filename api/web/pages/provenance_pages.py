@@ -8,7 +8,7 @@ from benchlock.api.web.links import artifact_path, lock_path, run_path
 from benchlock.api.web.page import Page
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.run_texts import describe_subject
+from benchlock.evaluator.records.run_texts import describe_subject, name_question
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact
@@ -37,7 +37,7 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
-    title = f"Provenance of {lock.model.name} {lock.model.version} on {lock.dataset.name}"
+    title = f"Provenance of {name_question(lock)}"
     context = {"run": run, "summary": describe_subject(lock), "root": _describe_run(registry, run, lock)}
     return Page("provenance", title, context, {}, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
 

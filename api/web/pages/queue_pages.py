@@ -36,7 +36,7 @@ from benchlock.evaluator.queue.queue_types import (
     parse_job_id,
 )
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_texts import describe_question, describe_subject
+from benchlock.evaluator.records.run_texts import describe_question, describe_subject, name_question
 from benchlock.evaluator.records.run_types import Run
 from benchlock.registry.lock.lockfile import Lock
 
@@ -134,7 +134,7 @@ def _list_job_rows(registry: LocalRegistry, explanations: Iterable[Explanation])
         job = explanation.job
         if job.lock not in names:
             lock = find_lock(registry, job.lock)
-            parts = (None, None) if lock is None else (lock.model, lock.dataset)
+            parts = (None, None) if lock is None else (lock.subject, lock.dataset or None)
             model, dataset = (None if part is None else f"{part.name} {part.version}" for part in parts)
             names[job.lock] = (model, dataset)
         rows.append((
@@ -181,7 +181,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
         **({"failed tries": _describe_tries(explanation)} if job.tally.total else {}),
     }
     matches = tuple((match.machine, _describe_match(match)) for match in explanation.machines)
-    title = job.id if lock is None else f"{lock.model.name} {lock.model.version} on {lock.dataset.name}"
+    title = job.id if lock is None else name_question(lock)
     return Page(
         "job",
         f"Job: {title}",
@@ -321,6 +321,6 @@ def _find_deciding_job(jobs: Sequence[Job]) -> tuple[Job, bool]:
 
 def _make_row(job: Job, lock: Lock) -> tuple[Cell, ...]:
     assert job.part_of is not None
-    model = f"{lock.model.name} {lock.model.version}{', control' if job.part_of.control else ''}"
+    model = f"{lock.subject.name} {lock.subject.version}{', control' if job.part_of.control else ''}"
     framework = f"{lock.framework.name} {lock.framework.version}"
     return (job.part_of.round, lock.id, model, framework, job.id, job_state(job), job.run)

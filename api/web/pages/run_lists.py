@@ -34,7 +34,7 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
             continue
         id_ = run.start.lock
         lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
-        parts = (None,) * 3 if lock is None else (lock.model, lock.dataset, lock.framework)
+        parts = (None,) * 3 if lock is None else (lock.subject, lock.dataset or None, lock.framework)
         rows.append((
             run.id,
             f"{run.start.started_at:%Y-%m-%d %H:%M}",

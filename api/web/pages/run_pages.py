@@ -27,6 +27,7 @@ from benchlock.evaluator.records.run_texts import (
     format_interval,
     format_metric,
     list_footnotes,
+    name_question,
 )
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import (
@@ -173,7 +174,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
         _add_results(registry, run, lock, context, tables)
     trail = (("/runs", "Runs"),)
-    title = f"{lock.model.name} {lock.model.version} on {lock.dataset.name}"
+    title = name_question(lock)
     twin = f"/v1{run_path(run.id)}"
     return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None)
 
@@ -296,7 +297,7 @@ def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...
         if isinstance(entry, Run)
         and entry.id != run.id
         and (other := locks[entry.start.lock]) is not None
-        and other.dataset.digest == lock.dataset.digest
+        and other.inputs[0] == lock.inputs[0]
     )
 
 

@@ -47,9 +47,9 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
-    trail = (("/runs", "Runs"), (path, f"{lock.model.name} {lock.model.version}"))
+    trail = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
     context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicles": ()}
-    title = f"Trace of {lock.model.name} {lock.model.version}"
+    title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
         return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")
     whole = analyze(run_traces.describe_subject(run, lock, registry.store, registry.home), tuple(ANALYSES))

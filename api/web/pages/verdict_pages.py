@@ -26,7 +26,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None) -> 
     runs = [registry.records.get(RunId(run)) for run in (verdict.original, verdict.run)]
     lock = registry.read_lock(runs[0].start.lock)
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
-    trail = (("/runs", "Runs"), (run_path(id_), f"{lock.model.name} {lock.model.version}"))
+    trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
     return Page("verdict", "Is the result reproduced?", {"verdict": verdict, "runs": runs}, tables, None, trail)
 
 

@@ -65,7 +65,7 @@ def _list_rows(registry: LocalRegistry, locks: tuple[tuple[Digest, datetime], ..
     rows: list[tuple[Cell, ...]] = []
     for id_, created_at in locks[:_ROWS]:
         lock = find_lock(registry, id_)
-        parts = (None, None) if lock is None else (lock.model, lock.dataset)
+        parts = (None, None) if lock is None else (lock.subject, lock.dataset or None)
         names = (None if part is None else f"{part.name} {part.version}" for part in parts)
         rows.append((id_, f"{created_at:%Y-%m-%d %H:%M}", *names, registry.records.count(id_)))
     return tuple(rows)

@@ -30,6 +30,7 @@ from .job import (
     Tolerance,
     TraceLevel,
 )
+from .operator_job import OperatorJob, parse_operator_job
 from .scenarios import Accuracy, JobError, check_minimum, parse_scenario, read_optional, read_required
 
 _INPUTS = ("image", "audio", "text", "tensor", "constant", "state")
@@ -157,7 +158,7 @@ _DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def read_job(path: Path) -> Job:
+def read_job(path: Path) -> Job | OperatorJob:
     """Read the job in the file ``path``.
 
     Raises:
@@ -171,7 +172,7 @@ def read_job(path: Path) -> Job:
         raise JobError(f"{path}: not a JSON object")
     if document.get("schema") != SCHEMA:
         raise JobError(f"{path}: schema {document.get('schema')!r}, this harness reads {SCHEMA}")
-    return parse_job(document)
+    return parse_operator_job(document) if "operator" in document else parse_job(document)
 
 
 def parse_job(document: Mapping[str, Any]) -> Job:

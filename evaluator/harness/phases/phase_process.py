@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.failures import Failure, make_failure
 from ..core.job import Job
+from ..core.operator_job import OperatorJob
 from ..core.phase_reports import write_json
 from ..core.scenarios import BatchSweep, ColdStart
 from ..core.supervisor import phase_report
@@ -29,11 +30,16 @@ class PhaseArguments:
     rate: float = 0.0
 
 
-def execute_phase(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments) -> None:
+def execute_phase(phase: str, job: Job | OperatorJob, folder: Path, output: Path, arguments: PhaseArguments) -> None:
     """Run ``phase`` and write its report, which includes its failure."""
     _die_with_parent()
     try:
-        document = {"failure": None, **_report(phase, job, folder, output, arguments)}
+        report = (
+            _report_operator(phase, job, folder, output)
+            if isinstance(job, OperatorJob)
+            else _report(phase, job, folder, output, arguments)
+        )
+        document = {"failure": None, **report}
     except Failure as error:
         document = _describe_failure(error)
     except Exception as error:  # noqa: BLE001 - a defect of the harness is a crash of the run, with its trace on record
@@ -64,6 +70,16 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
     if phase.partition("-")[0] in ("cold", "trace"):
         return _run_without_loadgen(phase, job, folder, output, arguments)
     return _run_timed(phase, job, folder, output, arguments)
+
+
+def _report_operator(phase: str, job: OperatorJob, folder: Path, output: Path) -> Mapping[str, Any]:
+    if phase == "reference":
+        from ..operators import reference_phase
+
+        return reference_phase.run(job, folder, output)
+    from ..operators import operator_phase
+
+    return operator_phase.run(job, output)
 
 
 def _run_without_loadgen(

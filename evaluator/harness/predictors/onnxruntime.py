@@ -34,21 +34,21 @@ class OnnxRuntime:
             self.threads |= {"intra_op_allow_spinning": 0}
         adjust(options)
         with _batch_scheduling(enabled=place.shared and hasattr(os, "SCHED_BATCH")):
-            self._session = _session(path, options, place.device)
-        self.device = place.device if self._session.get_providers()[0] == _CUDA else CPU
+            self.session = _session(path, options, place.device)
+        self.device = place.device if self.session.get_providers()[0] == _CUDA else CPU
         self.in_caller = self.device == CPU
         self._outputs = [port.name for port in model.outputs]
-        graph_inputs, graph_outputs = self._session.get_inputs(), self._session.get_outputs()
+        graph_inputs, graph_outputs = self.session.get_inputs(), self.session.get_outputs()
         check_names("input", [port.name for port in model.inputs], [port.name for port in graph_inputs], all_fed=True)
         check_names("output", self._outputs, [port.name for port in graph_outputs])
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs by name; ONNX Runtime allocates them in each call."""
-        return dict(zip(self._outputs, self._session.run(self._outputs, batch), strict=True))
+        return dict(zip(self._outputs, self.session.run(self._outputs, batch), strict=True))
 
     def close(self) -> None:
         """Release the session."""
-        del self._session
+        del self.session
 
 
 def load(folder: Path, model: Model, place: Place) -> OnnxRuntime:

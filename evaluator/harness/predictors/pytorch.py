@@ -79,11 +79,16 @@ class AcceleratedPyTorch(PyTorch):
             return map_by_position(self._model, _move_back(self.module(*inputs)))
 
 
-def load(folder: Path, model: Model, place: Place) -> PyTorch:
-    """Load the model; it can be a TorchScript file, an exported program, or weights with code."""
-    torch.set_num_threads(place.threads)
+def set_threads(threads: int) -> None:
+    """Set the thread counts of PyTorch."""
+    torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:  # can be set only once in a process
         torch.set_num_interop_threads(1)
+
+
+def load(folder: Path, model: Model, place: Place) -> PyTorch:
+    """Load the model; it can be a TorchScript file, an exported program, or weights with code."""
+    set_threads(place.threads)
     if place.device == CPU:
         return PyTorch(_read(folder, model, CPU), model, place.threads)
     check_cuda(place.device, torch.version.cuda, torch.cuda.device_count())

@@ -160,6 +160,21 @@ class FrozenGraph(_Function):
         return self._function, self._inputs, [port.name for port in self._model.outputs]
 
 
+class TracedFunction(_Function):
+    """A function of tensors that is traced at its first call, with inputs and outputs by position."""
+
+    def __init__(self, function: Callable[..., Any], model: Model, threads: int, device: str) -> None:
+        """Keep the function, which gets the inputs in the order of the model."""
+        self.function = tf.function(function)
+        super().__init__(self.function, threads, device)
+        self._model = model
+        self._inputs = [port.name for port in model.inputs]
+
+    def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs of the function for ``batch``."""
+        return map_by_position(self._model, self._answer(*[tf.constant(batch[name]) for name in self._inputs]))
+
+
 class GraphSession:
     """A ``Session`` of the model's graph: the only executor whose profile has every operator of every call.
 
@@ -245,11 +260,16 @@ def _import(definition: Any) -> Any:  # noqa: ANN401 - TensorFlow has no types h
     return graph
 
 
+def set_threads(threads: int, device: str) -> None:
+    """Set the thread counts of TensorFlow, and the device that it sees."""
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    _select_device(device)
+
+
 def load(folder: Path, model: Model, place: Place) -> Predictor:
     """Load the model; it can be a SavedModel, a Keras file, a frozen graph or a TFLite graph."""
-    tf.config.threading.set_intra_op_parallelism_threads(place.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    _select_device(place.device)
+    set_threads(place.threads, place.device)
     path = find_graph(folder, model)
     if model.format == "tflite":
         return TfliteInterpreter(

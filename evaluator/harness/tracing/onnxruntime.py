@@ -76,14 +76,14 @@ class ProfiledSession(OnnxRuntime):
         """Return the sizes of the inputs' named axes in ``batch``."""
         return {
             axis: size
-            for port in self._session.get_inputs()
+            for port in self.session.get_inputs()
             for axis, size in zip(port.shape, batch[port.name].shape, strict=True)
             if isinstance(axis, str) and axis
         }
 
     def read_calls(self) -> list[list[Event]]:
         """Stop the profiler; return the events of the nodes of each recorded call, in order of execution."""
-        path = Path(self._session.end_profiling())
+        path = Path(self.session.end_profiling())
         self.native = path.read_bytes()
         path.unlink()
         calls: list[list[Event]] = [[]]
@@ -97,7 +97,7 @@ class ProfiledSession(OnnxRuntime):
 
     def finish(self) -> Profile:
         """Stop the profiler, release the session, and return the rows of the optimized graph."""
-        began = int(self._session.get_profiling_start_time_ns())
+        began = int(self.session.get_profiling_start_time_ns())
         calls = self.read_calls()
         self.close()
         complete: Sequence[Event] = _profile_once(*self._arguments, self._batch, _keep_weights)

@@ -16,13 +16,13 @@ X = [port("x", None, 2)]
 
 def told(loaded: Any) -> list[int]:  # noqa: ANN401 - the harness's predictor
     """What the session says that it was made with."""
-    options = loaded._session.get_session_options()
+    options = loaded.session.get_session_options()
     return [options.intra_op_num_threads, options.inter_op_num_threads]
 
 
 def beside_others(loaded: Any) -> list[Any]:  # noqa: ANN401 - as above
     """Whether the session's threads spin, and the policies of the caller and of all threads."""
-    spinning = loaded._session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
+    spinning = loaded.session.get_session_options().get_session_config_entry("session.intra_op.allow_spinning")
     policies = [os.sched_getscheduler(int(thread.name)) for thread in Path("/proc/self/task").iterdir()]
     return [spinning, os.sched_getscheduler(0), policies.count(os.SCHED_BATCH)]
 

@@ -42,7 +42,7 @@ def test_the_beginning_of_an_id_names_the_one_run_that_has_it(database: Engine) 
     opened = SimpleNamespace(records=records, catalogue=Catalogue(database, lambda: NOON))
     twin = recorded(lock=runs[0].start.lock)
     records.start(replace(twin.start, id=new_run_id(NOON), attempt=9))
-    model = shelf().lock(request()).model
+    model = shelf().lock(request()).subject
 
     for text in (runs[1].id[:13], runs[1].id[4:13], runs[1].id[:24], runs[1].id[4:]):
         for callback in (complete_run_id, complete_run_target):

@@ -35,7 +35,7 @@ from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_dec
 from benchlock.evaluator.workflows.claim_verdicts import Conditions, judge_claims
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.repeat import repeat
-from benchlock.registry.lock.lockfile import dump
+from benchlock.registry.lock.lockfile import dataset_of, dump
 from benchlock.registry.manifests.manifest_types import Model
 from tests.support.evaluator.recorded import DONE, NOON, recorded
 from tests.support.evaluator.releases import release
@@ -364,7 +364,7 @@ def test_runs_are_told_apart_by_what_ran(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_claim_is_shown_with_the_answer_and_the_interval(capsys: pytest.CaptureFixture[str]) -> None:
     model = next(one for one in CLAIMED.manifests.values() if isinstance(one, Model))
-    judged = judge_claims(model, LOCK.dataset, (TOP1, P50))
+    judged = judge_claims(model, dataset_of(LOCK), (TOP1, P50))
     print_claims(judged)
     shown = capsys.readouterr().out
     assert "0.9000 ± 0.0100" in shown
@@ -383,7 +383,7 @@ def test_claims_with_one_reason_share_a_line(capsys: pytest.CaptureFixture[str])
     manifests = variant({"model": {"claims": claims}}).manifests.values()
     model = next(one for one in manifests if isinstance(one, Model))
     metrics = (P50, structs.replace(P50, name="latency_p90"))
-    print_claims(judge_claims(model, LOCK.dataset, metrics, Conditions("single_stream", "this run is flagged: so")))
+    print_claims(judge_claims(model, dataset_of(LOCK), metrics, Conditions("single_stream", "this run is flagged: so")))
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2:] == [
         "  latency_p50, latency_p90: can't be said yet: this run is flagged: so",

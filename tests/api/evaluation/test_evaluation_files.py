@@ -181,7 +181,7 @@ def test_manifests_are_taken_as_they_are_and_a_split_is_asked_for(folder: Path) 
     words = (str(DIGITS / "models" / "digits-onnx.yaml"), str(DIGITS / "dataset.yaml"))
     files = collector({"request.dataset.split": "train"}, directory=folder / "new").collect(*words)
     assert [generated.path for generated in files.generated] == [folder / "new" / "digits-onnx-on-digits.yaml"]
-    assert files.request.content.dataset.split == "train"
+    assert files.request.of_model.dataset.split == "train"
     with pytest.raises(AssertionError, match="request"):
         collector({}, directory=folder / "new").collect(*words)
 

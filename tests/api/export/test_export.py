@@ -33,7 +33,7 @@ from benchlock.evaluator.records.evidence_status import EvidenceStatus, Unverifi
 from benchlock.evaluator.records.run_types import Hiding, Run
 from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.statistics.metric_types import Calls
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchlock.registry.text.yaml import read_yaml
 from tests.support.evaluator.recorded import NOON
 
@@ -46,8 +46,8 @@ def value_of(exported: ExportedRun, name: str) -> float:
 
 def test_a_verified_run_is_exported_with_what_identifies_its_bytes(exported: ExportedRun, run: Run, lock: Lock) -> None:
     assert (exported.run, exported.lock) == (run.id, lock.id)
-    assert exported.model.digest == lock.model.digest
-    assert exported.dataset.digest == lock.dataset.digest
+    assert exported.model.digest == lock.subject.digest
+    assert exported.dataset.digest == dataset_of(lock).digest
     assert exported.harness.released
     assert run.end is not None
     assert [metric.metric for metric in exported.metrics] == [metric.key for metric in run.end.metrics]

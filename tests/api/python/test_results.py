@@ -39,7 +39,7 @@ def test_a_run_has_its_metrics_by_name() -> None:
     found = run()
     assert found.metrics["top1"] == benchlock.Metric(0.751, "fraction", (0.72, None), 1000, self_reported=False)
     assert (found.outcome, found.failure, found.metrics_withheld) == ("done", None, None)
-    assert found.versions["model"] == f"{LOCK.model.name}@{LOCK.model.version}"
+    assert found.versions["model"] == f"{LOCK.subject.name}@{LOCK.subject.version}"
     assert (found.lock, found.to_dict()["run"], found.started_at) == (LOCK.id, found.id, NOON)
     assert str(found.metrics["top1"]) == "0.7510 [0.7200, -]"
     with pytest.raises(TypeError):
@@ -146,13 +146,13 @@ def test_a_comparison_of_many_runs_has_a_column_for_each_lock() -> None:
     locks = (LOCK, variant(other).lock)
     runs = [(lock, recorded(lock=lock.id)) for _ in range(3) for lock in locks]
     shown = html(results.Comparison(compare_runs(runs)))
-    model = f"{LOCK.model.name}@{LOCK.model.version} (3 runs)"
-    assert f"<tr><th>metric</th><th>{model}</th><th>other@{LOCK.model.version} (3 runs)</th></tr>" in shown
+    model = f"{LOCK.subject.name}@{LOCK.subject.version} (3 runs)"
+    assert f"<tr><th>metric</th><th>{model}</th><th>other@{LOCK.subject.version} (3 runs)</th></tr>" in shown
 
 
 def test_all_foreign_text_is_escaped_in_html() -> None:
     failed = RunEnd(outcome="failed", ended_at=NOON, failure_class="crash", failure_message=ATTACK)
-    named = replace(LOCK, model=replace(LOCK.model, name=ATTACK))
+    named = replace(LOCK, model=replace(LOCK.subject, name=ATTACK))
     ran = results.Run(recorded(failed, lock=LOCK.id), named)
     verdict = Verdict("not reproduced", (ATTACK,), (ATTACK,), ran.id, ran.id, None)  # type: ignore[arg-type]
     rerun = results.Rerun(RerunResult(verdict, recorded(failed), (recorded(failed),)), named)

@@ -10,10 +10,10 @@ from sqlalchemy import Engine
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.records.run_types import Run, RunEnd
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import NOON
 from tests.support.resolution.variants import variant
@@ -36,7 +36,7 @@ class Seeds:
     def lock(self, name: str = "digits", **request: Any) -> Lock:  # noqa: ANN401 - keys of a request
         wanted = {"model": {"name": name, "version": "*"}} | request
         made = variant({"model": {"name": name}, "files": IDX, "lock": CURRENT, "request": wanted})
-        kinds = KINDS if not list(self.registry.catalogue.locks()) else ("model",)
+        kinds = ORDER if not list(self.registry.catalogue.locks()) else ("model",)
         made.publish(self.registry.catalogue, self.registry.store, kinds)
         self.registry.catalogue.put_lock(made.lock)
         return made.lock

@@ -25,7 +25,7 @@ from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import judge_recorded_run
 from benchlock.registry.artifact_names import Name
-from benchlock.registry.lock.lockfile import load
+from benchlock.registry.lock.lockfile import dataset_of, load
 from tests.api.web.conftest import Seeds
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
@@ -56,7 +56,7 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
     assert "the request requires model/digits *" in text
     assert "no newer version is published" in text
     assert f'href="/locks/{lock.id}.toml"' in html(page)
-    assert f'href="/model/digits@{lock.model.version}"' in html(page)
+    assert f'href="/model/digits@{lock.subject.version}"' in html(page)
 
 
 def test_a_lock_without_runs_says_how_to_make_one(registry: LocalRegistry, seeds: Seeds) -> None:
@@ -236,7 +236,7 @@ def test_leaderboards_without_runs_say_how_to_make_one(registry: LocalRegistry) 
 def test_a_leaderboard_has_a_board_for_each_question(registry: LocalRegistry, seeds: Seeds) -> None:
     locks = [seeds.lock(), seeds.lock("other"), seeds.lock(limits=LIMITS)]
     runs = [seeds.run(lock, slowness=number) for number, lock in enumerate(locks, 1)]
-    dataset = locks[0].dataset
+    dataset = dataset_of(locks[0])
     listed = make_leaderboards(registry)
     name = f"{dataset.name}@{dataset.version}/{dataset.split}"
     assert listed.tables["leaderboards"].records()[0] | {"newest": ""} == {
@@ -267,7 +267,7 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
     lock = seeds.lock()
     runs = [seeds.run(lock) for _ in range(3)]
     monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.NEWEST", 2)
-    query = LeaderboardQuery(f"{lock.dataset.name}@{lock.dataset.version}", lock.dataset.split)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
     page = make_leaderboard(registry, query)
     assert "Only the 2 newest done runs count" in words(page)
     assert page.tables["board-1"].column("runs") == (2,)

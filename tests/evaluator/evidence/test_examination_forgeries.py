@@ -282,8 +282,9 @@ def test_every_field_of_the_schema_is_forged(document: Document) -> None:
         "start": set(),
         # The row's own key.
         "end": {"run"},
-        # Columns of the interval, which is `ci`; a batch is of a sweep; the mark follows from the details.
-        "metric": {"run", "ci_low", "ci_high", "batch", "self_reported"},
+        # Columns of the interval, which is `ci`; a batch is of a sweep, a case of an operator; the mark follows
+        # from the details.
+        "metric": {"run", "ci_low", "ci_high", "batch", "case", "self_reported"},
         "blob": {"run", "role"},
     }
 

@@ -42,7 +42,7 @@ def lock_of(store: LocalStore, patch: dict[str, Any], **request: object) -> Lock
 
 
 def examiner_of(lock: Lock, store: LocalStore) -> Examiner:
-    return Examiner(store, store.path(lock.model.digest).parents[3], lambda _: dump(lock))
+    return Examiner(store, store.path(lock.subject.digest).parents[3], lambda _: dump(lock))
 
 
 def with_result(run: Run, store: LocalStore, change: Change) -> Run:

@@ -17,8 +17,8 @@ from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.report.leaderboards import find_pareto_front, group_comparable, make_boards, rank_metrics
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.evaluator.workflows.compare import LockedRun
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import NOON, metric, recorded
 from tests.support.resolution.variants import variant
@@ -130,7 +130,7 @@ def run_model(registry: LocalRegistry, number: int) -> tuple[Lock, Run]:
     name = f"acme/m{number}"
     request = {"model": {"name": name, "version": "*"}}
     made = variant({"model": {"name": name}, "files": IDX, "lock": CURRENT, "request": request})
-    made.publish(registry.catalogue, registry.store, KINDS if number == 0 else ("model",))
+    made.publish(registry.catalogue, registry.store, ORDER if number == 0 else ("model",))
     registry.catalogue.put_lock(made.lock)
     return made.lock, make_run(made.lock, registry.store, at=NOON + timedelta(hours=number), slowness=1 + number)
 

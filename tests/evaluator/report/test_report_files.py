@@ -24,7 +24,7 @@ from benchlock.evaluator.report.run_sections import describe_costs, describe_run
 from benchlock.evaluator.report.sections import Report, Section
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.releases import release
@@ -178,7 +178,7 @@ def test_runs_that_are_not_comparable_are_refused(registry: LocalRegistry, lock:
     sweep = replace(lock, scenario={**lock.scenario, "name": "offline"})
     with pytest.raises(RefusedError, match="cpu model differs"):
         group_systems([(lock, runs[0]), (sweep, other)], registry.store)
-    moved = replace(sweep, dataset=replace(lock.dataset, split="train"))
+    moved = replace(sweep, dataset=replace(dataset_of(lock), split="train"))
     with pytest.raises(RefusedError, match="the dataset differs"):
         group_systems([(lock, runs[0]), (moved, runs[1])], registry.store)
 

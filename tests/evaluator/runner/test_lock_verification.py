@@ -13,7 +13,7 @@ from benchlock.artifacts.file_trees import parse_listing
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.lock_verification import verify_lock
-from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, from_content
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedPlatform, dataset_of, from_content
 from tests.evaluator.evaluation import NOTHING, Evaluation, damage, locked_file
 
 WHEEL, CONFIG, LAYER = b"a wheel", b'{"config": {}}', b"a layer of an image"
@@ -54,8 +54,8 @@ def listed(platform: LockedPlatform) -> LockedFile:
 
 
 NAMED: list[tuple[str, Callable[[LocalStore, Lock], Digest]]] = [
-    ("the manifest of model/matrix@1.0.0", lambda _, lock: lock.model.digest),
-    ("the manifest of dataset/pictures@1.0.0", lambda _, lock: lock.dataset.digest),
+    ("the manifest of model/matrix@1.0.0", lambda _, lock: lock.subject.digest),
+    ("the manifest of dataset/pictures@1.0.0", lambda _, lock: dataset_of(lock).digest),
     ("the manifest of framework/onnxruntime@1.31.1", lambda _, lock: lock.framework.digest),
     ("the manifest of image/matrix-cpu@1.0.0", lambda _, lock: lock.image.digest),
     ("model/matrix@1.0.0 weights.npz", lambda _, lock: locked_file(lock, "weights.npz")),

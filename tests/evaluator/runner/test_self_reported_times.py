@@ -25,7 +25,7 @@ from benchlock.evaluator.statistics.time_metrics import Performance, Phases, Sam
 from benchlock.evaluator.workflows.claim_verdicts import judge_claims
 from benchlock.evaluator.workflows.compare import compare_runs, interleave
 from benchlock.evaluator.workflows.repeat import repeat
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchlock.registry.manifests.manifest_types import Model
 from tests.support.evaluator.recorded import DONE, METRICS, metric, recorded
 from tests.support.evaluator.releases import release
@@ -112,7 +112,7 @@ def test_a_claim_about_it_cannot_be_said() -> None:
     model = next(one for one in made.manifests.values() if isinstance(one, Model))
     run = marked("latency_p50")
     assert run.end is not None
-    time, quality = judge_claims(model, made.lock.dataset, run.end.metrics)
+    time, quality = judge_claims(model, dataset_of(made.lock), run.end.metrics)
     assert (time.answer, quality.answer) == ("can't be said yet", "holds")
     assert "code of the model" in time.reason
     assert claim_document(time)["self_reported"] is True

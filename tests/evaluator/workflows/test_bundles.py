@@ -301,7 +301,7 @@ def test_a_taken_name_keeps_its_content(original: Bundled, bundle: Path, registr
 def with_model(original: Bundled, change: Callable[[Document], None], graph: bytes | None = None) -> Bundled:
     """The same with another manifest of the model, perhaps with another graph, and a lock and a run of that."""
     store, document = original.store, json.loads(json.dumps(original.lock.document))
-    manifest = plain(parse_published(read_blob(store, original.lock.model.digest, name="the manifest")))
+    manifest = plain(parse_published(read_blob(store, original.lock.subject.digest, name="the manifest")))
     if graph is not None:
         row = {"sha256": store.put(io.BytesIO(graph)).digest[7:], "size": len(graph)}
         manifest["files"][0] |= row

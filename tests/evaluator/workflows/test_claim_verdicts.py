@@ -10,7 +10,7 @@ from benchlock.evaluator.records.timing_validity import KEY, QUIET_HOST, calls_d
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from benchlock.evaluator.workflows.claim_verdicts import ClaimVerdict, Conditions, claims_of, judge_claims
 from benchlock.evaluator.workflows.repeat import summarize_metrics
-from benchlock.registry.lock.lockfile import LockedDataset
+from benchlock.registry.lock.lockfile import LockedDataset, dataset_of
 from benchlock.registry.manifests.manifest_content import content
 from benchlock.registry.manifests.manifest_types import Claim, ClaimDataset, Model
 from tests.support.artifacts.memory_store import MemoryStore
@@ -19,7 +19,7 @@ from tests.support.evaluator.releases import release
 from tests.support.resolution.variants import variant
 
 ON = {"name": "digits", "version": "^1.0", "split": "test"}
-DATASET = LockedDataset(name="digits", version="1.2.0", digest=variant({}).lock.dataset.digest, split="test")
+DATASET = LockedDataset(name="digits", version="1.2.0", digest=dataset_of(variant({}).lock).digest, split="test")
 TOP1 = Metric("top1", 0.875, "fraction", "higher", 200, Interval(0.821, 0.917), 1)
 P50 = Metric("latency_p50", 0.0020, "s", "lower", 900, Interval(0.0019, 0.0021), 1)
 

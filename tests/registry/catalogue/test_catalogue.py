@@ -355,7 +355,7 @@ def test_the_beginning_of_an_id_finds_one_lock(catalogue: Catalogue, database: E
         catalogue.find_lock(LOCK.id[:20])
     shown = str(caught.value.where).split("; ")
     assert {one.split(" ")[0] for one in shown} == {LOCK.id, twin}
-    assert all(one.endswith(f", {LOCK.model.name} {LOCK.model.version})") for one in shown)
+    assert all(one.endswith(f", {LOCK.subject.name} {LOCK.subject.version})") for one in shown)
     assert catalogue.find_lock(LOCK.id[:21]) == LOCK.id
 
 

@@ -9,7 +9,7 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.label_files import find_disagreements, normalize_label
 from benchlock.registry.lock.lock_assembly import change_seed, check_lock, preferences_of
 from benchlock.registry.lock.lock_diff import find_platform_changes
-from benchlock.registry.lock.lockfile import list_blob_references
+from benchlock.registry.lock.lockfile import dataset_of, list_blob_references
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.versions.semantic_version import parse_version
 from tests.support.resolution.locks import (
@@ -106,7 +106,7 @@ def test_what_cannot_be_answered_is_refused(replaced: dict[str, str], words: str
 
 def test_an_unlabelled_split_can_be_timed() -> None:
     asked = request(dataset="{name: digits, version: '*', split: bare}", metrics="[latency]")
-    assert shelf().lock(asked).dataset.split == "bare"
+    assert dataset_of(shelf().lock(asked)).split == "bare"
 
 
 def test_the_wheels_must_be_those_of_the_image() -> None:
@@ -220,5 +220,5 @@ def test_preferences_are_the_choices_but_for_the_upgraded() -> None:
 
 def test_the_files_of_the_shelf_are_those_of_the_locks() -> None:
     lock = shelf().lock(request())
-    assert {file.path for file in lock.model.files} == set(FILES["model"])
-    assert {file.path for file in lock.dataset.files} == set(FILES["dataset"])
+    assert {file.path for file in lock.subject.files} == set(FILES["model"])
+    assert {file.path for file in dataset_of(lock).files} == set(FILES["dataset"])

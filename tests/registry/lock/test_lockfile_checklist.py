@@ -23,7 +23,6 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.runner.host_platform import choose_platform
 from benchlock.evaluator.runner.lock_verification import verify_lock
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lock_assembly import preferences_of, question_of
 from benchlock.registry.lock.lock_creation import Harness, known_manifests
@@ -32,6 +31,7 @@ from benchlock.registry.requests.evaluation_request import parse_request
 from benchlock.registry.requests.hardware_requirements import HostFacts
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
+from benchlock.registry.resolution.resolver_types import ORDER
 from benchlock.registry.text import toml
 from tests.support.api.commands import Commands
 from tests.support.resolution.locks import REQUEST, make_lock, request, shelf
@@ -84,8 +84,8 @@ def test_two_registries_processes_and_users_write_the_same_bytes(tmp_path: Path)
     bob = {"PYTHONHASHSEED": "2", "TZ": "Asia/Kathmandu", "LC_ALL": "de_DE.UTF-8", "USER": "bob", "HOSTNAME": "there"}
     texts = set()
     for name, kinds, variants, variables in (
-        ("one", KINDS, [OLDER, NEWER, NEWEST], ann),
-        ("an other", KINDS[::-1], [NEWEST, NEWER, OLDER], {**bob, "HOME": str(tmp_path)}),
+        ("one", ORDER, [OLDER, NEWER, NEWEST], ann),
+        ("an other", ORDER[::-1], [NEWEST, NEWER, OLDER], {**bob, "HOME": str(tmp_path)}),
     ):
         folder = tmp_path / name
         folder.mkdir()

@@ -13,13 +13,14 @@ from msgspec import structs
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.json_codec import encode_canonical
-from benchlock.registry.artifact_names import KINDS, Kind
+from benchlock.registry.artifact_names import Kind
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.lock.lock_feasibility import ChosenManifests
 from benchlock.registry.lock.lockfile import Lock, LockedHarness, from_content, read
 from benchlock.registry.manifests import Manifest, parse_published, plain
 from benchlock.registry.manifests.manifest_content import content, manifest_digest
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.registry.authored import read_authored
 from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, MODEL, Shelf, request
 
@@ -49,7 +50,7 @@ class Variant:
     manifests: Mapping[Digest, Manifest]
     files: Mapping[str, Mapping[str, bytes]]
 
-    def publish(self, catalogue: Catalogue, store: BlobStore, kinds: Iterable[Kind] = KINDS) -> None:
+    def publish(self, catalogue: Catalogue, store: BlobStore, kinds: Iterable[Kind] = ORDER) -> None:
         """Publish the artifacts of ``kinds``, in that order."""
         manifests = {manifest.kind: manifest for manifest in self.manifests.values()}
         for kind in kinds:

@@ -16,7 +16,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell, format_csv
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.registry.auth.permissions import UnauthorizedError
-from benchlock.registry.lock.lockfile import Lock, load
+from benchlock.registry.lock.lockfile import Lock, dataset_of, load
 from tests.api.http.conftest import Client
 from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
@@ -82,7 +82,7 @@ def test_a_form_leads_to_the_differences(pages: Client, lock: Lock) -> None:
 def test_every_table_is_offered_as_csv(pages: Client, lock: Lock) -> None:
     answer = pages.get(f"/locks/{lock.id}?csv=artifacts")
     assert answer.headers["content-type"].startswith("text/csv")
-    assert lock.model.digest in answer.text
+    assert lock.subject.digest in answer.text
 
 
 ERRORS = (
@@ -128,7 +128,7 @@ def test_runs_are_compared_with_and_without_the_prefix_of_their_ids(pages: Clien
 
 def test_a_run_leads_to_its_lock_and_a_leaderboard_to_its_runs(pages: Client, runs: list[str], lock: Lock) -> None:
     assert f'href="/locks/{lock.id}"' in pages.get(f"/runs/{runs[0].removeprefix('run/')}").text
-    query = {"dataset": f"{lock.dataset.name}@{lock.dataset.version}", "split": lock.dataset.split}
+    query = {"dataset": f"{dataset_of(lock).name}@{dataset_of(lock).version}", "split": dataset_of(lock).split}
     board = pages.get("/leaderboards", params=query).text
     assert f'href="/runs/{runs[1].removeprefix("run/")}"' in board
     assert f'href="/locks/{lock.id}"' in board
@@ -152,7 +152,7 @@ def test_nothing_is_shown_before_signing_in(opened: LocalRegistry, lock: Lock) -
         for path in PAGES:
             answer = client.get(path.format(lock=lock.id), headers={"accept": "text/html"})
             assert answer.status_code == 401, path
-            assert lock.model.digest not in answer.text, path
+            assert lock.subject.digest not in answer.text, path
             assert 'action="/sign-in"' in answer.text, path
 
 

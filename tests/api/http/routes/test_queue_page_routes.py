@@ -138,7 +138,7 @@ def test_forms_of_others_and_of_those_who_may_not_change_nothing(
     form_token = sign_in(closed, tokens, "admin")
     victim, _ = tokens.create("victim", Scopes.parse(["read"]))
     data = {"form_token": form_token, "lock": lock.id, "name": "new", "scopes": "admin", "expires": "1d"}
-    data |= {"token": victim.id, "target": f"model/{lock.model.name}@{lock.model.version}", "reason": "x"}
+    data |= {"token": victim.id, "target": f"model/{lock.subject.name}@{lock.subject.version}", "reason": "x"}
     before = tokens.list()
     for fields, headers in (
         (data, OTHERS),
@@ -166,7 +166,7 @@ def test_what_a_form_cannot_mean_is_said(closed: Client, tokens: Tokens, lock: L
         ("/jobs", {"job": HOSTILE}, 422, "invalid job id"),
         ("/tokens", {"name": "x", "scopes": HOSTILE, "expires": "1d"}, 422, "unknown scope"),
         ("/tokens", {"name": "x", "scopes": "read", "expires": HOSTILE}, 422, "invalid lifetime"),
-        ("/yank", {"target": f"model/{lock.model.name}@{lock.model.version}"}, 422, "a yank needs a reason"),
+        ("/yank", {"target": f"model/{lock.subject.name}@{lock.subject.version}"}, 422, "a yank needs a reason"),
     ):
         answer = closed.post(path, data=data | more, headers=OURS)
         assert (answer.status_code, words in answer.text) == (status, True), (path, more, answer.text)
@@ -279,12 +279,12 @@ def test_a_version_is_yanked_with_a_reason_after_who_uses_it_was_shown_and_unyan
         path = f"/yank?target={kind}/{artifact.name}@{artifact.version}"
         assert f"/locks/{lock.id}" in closed.get(path).text
         assert closed.get(f"{path}&csv=locks").text.splitlines()[1].endswith(",2")
-    target = f"model/{lock.model.name}@{lock.model.version}"
+    target = f"model/{lock.subject.name}@{lock.subject.version}"
     rows = closed.get(f"/yank?target={target}&csv=runs").text.splitlines()[1:]
     assert [row.partition(",")[0] for row in rows] == [registry.records.list()[0].id]
     data = {"form_token": form_token, "target": target}
     answer = closed.post("/yank", data=data | {"reason": HOSTILE}, headers=OURS)
-    path = f"/model/{lock.model.name}@{lock.model.version}"
+    path = f"/model/{lock.subject.name}@{lock.subject.version}"
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     assert registry.catalogue.get(parse_reference(target)).yanked == HOSTILE
     for page in (path, f"/yank?target={target}"):
@@ -298,11 +298,11 @@ def test_a_version_is_yanked_with_a_reason_after_who_uses_it_was_shown_and_unyan
 
 
 def test_a_publisher_of_another_namespace_is_not_offered_to_yank(closed: Client, tokens: Tokens, lock: Lock) -> None:
-    path = f"/model/{lock.model.name}@{lock.model.version}"
+    path = f"/model/{lock.subject.name}@{lock.subject.version}"
     form_token = sign_in(closed, tokens, "publish:elsewhere")
     assert closed.get(path).status_code == 200
     assert "/yank?" not in closed.get(path).text
-    target = f"model/{lock.model.name}@{lock.model.version}"
+    target = f"model/{lock.subject.name}@{lock.subject.version}"
     assert closed.get(f"/yank?target={target}").status_code == 403
     data = {"form_token": form_token, "target": target, "reason": "x"}
     assert closed.post("/yank", data=data, headers=OURS).status_code == 403

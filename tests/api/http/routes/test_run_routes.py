@@ -21,11 +21,11 @@ from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, new_run_id
 from benchlock.evaluator.statistics.metric_types import Interval
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.auth.permissions import Actor, Scopes
 from benchlock.registry.catalogue.version_rows import insert_lock
 from benchlock.registry.database.engine import DamagedDatabaseError
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
@@ -319,7 +319,7 @@ def test_quality_is_compared_sample_by_sample(client: Client, registry: LocalReg
     for number, name in enumerate(("digits", "other", "third")):
         request = {"metrics": ["top1"], "model": {"name": name, "version": "*"}}
         made = variant({"model": {"name": name}, "files": IDX, "lock": CURRENT, "request": request})
-        made.publish(registry.catalogue, registry.store, KINDS if number == 0 else ("model",))
+        made.publish(registry.catalogue, registry.store, ORDER if number == 0 else ("model",))
         registry.catalogue.put_lock(made.lock)
         run = make_run(made.lock, registry.store, at=NOON + timedelta(hours=number), right=2 - number)
         assert run.end is not None

@@ -10,7 +10,7 @@ import pytest
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.evaluator import harness_releases
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
-from benchlock.registry.lock.lockfile import Lock, dump, read
+from benchlock.registry.lock.lockfile import Lock, dataset_of, dump, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import IDX, make_run
@@ -36,7 +36,7 @@ def published(registry: LocalRegistry) -> Variant:
 
 def forge_labels(lock: Lock) -> Lock:
     """Return the lock with other labels among the files of the published dataset."""
-    forged = next(file for file in with_labels(OTHER_LABELS).lock.dataset.files if file.path == "labels.idx")
+    forged = next(file for file in dataset_of(with_labels(OTHER_LABELS).lock).files if file.path == "labels.idx")
     document: dict[str, Any] = deepcopy(dict(lock.document))
     for file in document["dataset"]["files"]:
         if file["path"] == "labels.idx":

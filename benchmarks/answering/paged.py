@@ -23,7 +23,7 @@ from benchlock.evaluator.records.run_store import insert_end, insert_start
 from benchlock.evaluator.records.run_types import Run, new_run_id
 from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.engine import write_transaction
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchmarks.answering.servers import Benchlock
 from benchmarks.resolving.filling import fill
 from benchmarks.resolving.universes import Release, Universe, version
@@ -63,7 +63,8 @@ class LargeBenchlock(Benchlock):
     def _note(self, locks: list[Lock], runs: list[Run], job: str) -> None:
         ids = [run.id for run in reversed(runs)]  # newest first
         last = {"cursor": encode_cursor((ids[-ROWS - 1],))}
-        model, dataset = locks[0].model.name, f"{locks[0].dataset.name}@{locks[0].dataset.version}"
+        used = dataset_of(locks[0])
+        model, dataset = locks[0].subject.name, f"{used.name}@{used.version}"
         self.lists = {
             "front page": "/",
             "catalogue": "/artifacts",
@@ -77,11 +78,11 @@ class LargeBenchlock(Benchlock):
             "lock": lock_path(locks[0].id),
             "lock diff": lock_diff_path(locks[0].id, locks[1].id),
             "new evaluation": "/new",
-            "preview": with_query("/new", model=model, dataset=locks[0].dataset.name, split=locks[0].dataset.split),
+            "preview": with_query("/new", model=model, dataset=used.name, split=used.split),
             f"queue, {WAITING} jobs and machines": "/jobs",
             "job": job_path(job),
             "audit log": "/audit",
-            "yank": with_query("/yank", target=f"model/{model}@{locks[0].model.version}"),
+            "yank": with_query("/yank", target=f"model/{model}@{locks[0].subject.version}"),
         }
         self.last_pages = {
             "runs": with_query("/runs", **last),
@@ -94,7 +95,7 @@ class LargeBenchlock(Benchlock):
             "two runs compared": compare_path((ids[1], ids[2])),
             f"the same with {SAMPLES:,} samples": compare_path((ids[0], ids[2])),
             f"{LOCKS} runs compared": compare_path(ids[1 : LOCKS + 1]),
-            f"leaderboard of {MEASURED} runs": leaderboard_path(dataset, locks[0].dataset.split),
+            f"leaderboard of {MEASURED} runs": leaderboard_path(dataset, used.split),
             "provenance": f"{run_path(ids[1])}/provenance",
         }
 

@@ -27,8 +27,8 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 542,
-    "lines": 96_500,
+    "modules": 555,
+    "lines": 99_400,
     "imports inside functions": 130,
     "functions of publishing a dataset of two files": 210,
     "functions of the first GET of a version": 46,

@@ -22,6 +22,7 @@ from benchlock.api.web.links import (
     lock_path,
     run_path,
 )
+from benchlock.registry.lock.lockfile import dataset_of
 from tests.api.web.conftest import Seeds
 from tests.support.api.serving import service
 from tests.support.evaluator.queues import wish
@@ -132,7 +133,7 @@ def _seed(home: Path) -> dict[str, str]:
     first, second = (seeds.run(lock).id for lock in locks)
     job = open_queue(registry).submit(wish(lock=locks[0].id)).id
     registry.database.dispose()
-    dataset = locks[0].dataset
+    dataset = dataset_of(locks[0])
     return {
         "home": "/",
         "catalogue": "/artifacts",
@@ -151,7 +152,7 @@ def _seed(home: Path) -> dict[str, str]:
         "new": "/new",
         "tokens": "/tokens",
         "audit": "/audit",
-        "yank": f"/yank?target=model/digits@{locks[0].model.version}",
+        "yank": f"/yank?target=model/digits@{locks[0].subject.version}",
         "api": "/v1/docs",
         "problem": "/nothing",
     }

@@ -8,9 +8,10 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column
 from benchlock.evaluator.records.run_texts import list_remarks, select_headline
-from benchlock.evaluator.records.run_types import DamagedRun, Run
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter
 from benchlock.registry.lock.lockfile import Lock
 
+_OTHERS: Final = 20
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),
@@ -58,3 +59,17 @@ def find_lock(registry: LocalRegistry, lock: Digest) -> Lock | None:
         return registry.read_lock(lock)
     except BenchlockError:
         return None
+
+
+def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
+    """Return other done runs on the same dataset, with which this one may be compared."""
+    found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
+    locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
+    return tuple(
+        entry.id
+        for entry in found
+        if isinstance(entry, Run)
+        and entry.id != run.id
+        and (other := locks[entry.start.lock]) is not None
+        and other.inputs[0] == lock.inputs[0]
+    )

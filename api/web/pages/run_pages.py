@@ -9,7 +9,7 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.api.web.pages.verdict_pages import find_earlier
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
@@ -46,7 +46,6 @@ from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.lock.lockfile import Lock
 
 RUNS: Final = 50
-_OTHERS: Final = 20
 _LOG_LINES: Final = 200
 _REFRESH: Final = 5
 _METRICS: Final = (
@@ -285,20 +284,6 @@ def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
         yield "bad", f"Times are unusable: {CLOCKS_DISAGREE}"
     if calls is not None and (flag := flag_of(run)):
         yield "bad", f"Flagged: {flag}"
-
-
-def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
-    """Return other done runs on the same dataset, with which this one may be compared."""
-    found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
-    locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
-    return tuple(
-        entry.id
-        for entry in found
-        if isinstance(entry, Run)
-        and entry.id != run.id
-        and (other := locks[entry.start.lock]) is not None
-        and other.inputs[0] == lock.inputs[0]
-    )
 
 
 def _read_log(registry: LocalRegistry, run: Run) -> str:

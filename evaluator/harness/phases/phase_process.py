@@ -73,12 +73,10 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
 
 
 def _report_operator(phase: str, job: OperatorJob, folder: Path, output: Path) -> Mapping[str, Any]:
+    from ..operators import operator_phase, reference_phase
+
     if phase == "reference":
-        from ..operators import reference_phase
-
         return reference_phase.run(job, folder, output)
-    from ..operators import operator_phase
-
     return operator_phase.run(job, output)
 
 

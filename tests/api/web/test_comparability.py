@@ -32,6 +32,7 @@ from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd, RunId
 from benchlock.evaluator.report.leaderboards import SPEEDS
 from benchlock.evaluator.workflows.compare import compare_recorded_runs
 from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.lock.lockfile import dataset_of
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import HOST, NOON, PLATFORM
 from tests.support.resolution.variants import variant
@@ -219,7 +220,7 @@ def test_no_board_has_an_incomparable_pair_or_a_speed_without_quality(pool: Pool
     records = Some(pool.registry.database, pool.registry.examiner)
     registry = changed(pool.registry, records=records)
     lock = registry.read_lock(pool.runs[BASE].start.lock)
-    query = LeaderboardQuery(f"{lock.dataset.name}@{lock.dataset.version}", lock.dataset.split)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
     at_most_once = cache(partial(compare_recorded_runs, pool.registry.records, pool.registry.read_lock))
     mine = {
         run.id

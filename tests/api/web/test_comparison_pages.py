@@ -289,7 +289,7 @@ def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
     flagged = {busy.id}
     where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
     monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
-    query = LeaderboardQuery(f"{lock.dataset.name}@{lock.dataset.version}", lock.dataset.split)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
     page = make_leaderboard(registry, query)
     assert (page.tables["board-1"].column("run"), page.tables["board-1"].column("runs")) == ((calm.id,), (1,))
     assert "Left out: 1 run with unusable times, of locks that have usable runs." in words(page)

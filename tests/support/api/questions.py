@@ -21,7 +21,7 @@ from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.evaluator.workflows.bundles import create_bundle
 from benchlock.registry.artifact_names import parse_reference
-from benchlock.registry.lock.lockfile import dump
+from benchlock.registry.lock.lockfile import dataset_of, dump
 from benchlock.registry.manifests import plain
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from benchlock.registry.requests.request_form import read_document
@@ -208,7 +208,7 @@ class Questions:
         }
 
     def _of_pages(self) -> dict[str, Callable[[], Question]]:
-        dataset = self._lock.dataset
+        dataset = dataset_of(self._lock)
         board = {"dataset": f"{dataset.name}@{dataset.version}", "split": dataset.split}
         form = read_document(ASKED, "onnxruntime").as_parameters()
         return {

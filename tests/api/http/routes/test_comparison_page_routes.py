@@ -161,12 +161,12 @@ def test_every_number_of_a_page_is_that_of_its_twin_and_of_its_csv(
 ) -> None:
     other = variant({"lock": CURRENT, "files": IDX, "request": {"seed": 99}}).lock
     opened.catalogue.put_lock(other)
-    dataset = f"{lock.dataset.name}@{lock.dataset.version}"
+    dataset = f"{dataset_of(lock).name}@{dataset_of(lock).version}"
     addresses = {
         f"/locks/{lock.id}...{other.id}": {"changes"},
         compare_path(runs): {"runs", "findings", "results", "section-1"},
         compare_path(runs, anyway=True): {"runs", "findings", "results"},
-        leaderboard_path(dataset, lock.dataset.split): {"board-1"},
+        leaderboard_path(dataset, dataset_of(lock).split): {"board-1"},
         "/leaderboards": {"leaderboards"},
         f"/new?model=digits&dataset={dataset}&split=test": {"resolution"},
     }

@@ -29,7 +29,7 @@ PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 555,
     "lines": 99_400,
-    "imports inside functions": 130,
+    "imports inside functions": 131,
     "functions of publishing a dataset of two files": 210,
     "functions of the first GET of a version": 46,
 }

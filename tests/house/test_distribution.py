@@ -16,12 +16,14 @@ from benchlock.api.local.local_registry import open_registry
 from benchlock.api.web.links import (
     artifact_path,
     compare_path,
+    comparison_path,
     job_path,
     leaderboard_path,
     lock_diff_path,
     lock_path,
     run_path,
 )
+from benchlock.evaluator.workflows.compare import plan_turns
 from benchlock.registry.lock.lockfile import dataset_of
 from tests.api.web.conftest import Seeds
 from tests.support.api.serving import service
@@ -35,6 +37,7 @@ DATA = (
     *("api/web/assets/*", "api/web/templates/*"),
 )
 MOST_BYTES_OF_PAGES = 150_000
+COMPARISON = "5f0c3a9d1b22e47a"
 PACKAGES = ("api", "artifacts", "evaluator", "migrations", "registry")
 
 
@@ -131,7 +134,9 @@ def _seed(home: Path) -> dict[str, str]:
     seeds = Seeds(registry)
     locks = [seeds.lock(), seeds.lock("other")]
     first, second = (seeds.run(lock).id for lock in locks)
-    job = open_queue(registry).submit(wish(lock=locks[0].id)).id
+    again, queue = seeds.run(locks[0]).id, open_queue(registry)
+    job = queue.submit(wish(lock=locks[0].id)).id
+    queue.submit_comparison([(wish(lock=lock.id), turn) for lock, turn in plan_turns(locks, COMPARISON, 3, {})])
     registry.database.dispose()
     dataset = dataset_of(locks[0])
     return {
@@ -144,6 +149,8 @@ def _seed(home: Path) -> dict[str, str]:
         "trace": f"{run_path(first)}/trace",
         "lock": lock_path(locks[0].id),
         "lock_diff": lock_diff_path(*(lock.id for lock in locks)),
+        "verdict": f"{run_path(again)}/verdict",
+        "comparison": comparison_path(COMPARISON),
         "compare": compare_path((first, second)),
         "leaderboards": "/leaderboards",
         "leaderboard": leaderboard_path(f"{dataset.name}@{dataset.version}", dataset.split),

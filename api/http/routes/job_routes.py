@@ -342,7 +342,7 @@ class QueuedComparisonController(Controller):
             success={200: describe_body(wire.QueuedComparison, "The comparison.", _COMPARISON)},
         ),
     )
-    async def read_comparison(
+    async def read_queued_comparison(
         self, queues: Injected[QueueService], comparison: ComparisonIdIn
     ) -> wire.QueuedComparison:
         """Read its jobs, whose runs `POST /v1/comparisons` compares once all are done."""

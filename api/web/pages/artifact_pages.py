@@ -11,7 +11,7 @@ from benchlock.api.web.cards import render_card
 from benchlock.api.web.links import artifact_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.catalogue_pages import find_description, list_version_remarks
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_texts import format_interval, format_metric

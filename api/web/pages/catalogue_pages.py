@@ -8,7 +8,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.registry.artifact_names import KINDS, Kind, Name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import compare_path, lock_diff_path
 from benchlock.api.web.page import Page
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_others, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table

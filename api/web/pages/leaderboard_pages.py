@@ -11,7 +11,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import compare_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import RUNS
-from benchlock.api.web.pages.run_lists import find_lock
+from benchlock.api.web.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Cell, Column, Table

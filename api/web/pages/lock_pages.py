@@ -9,7 +9,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import offer_interleaving
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.queue.sql_queue import SqlQueue

@@ -10,7 +10,7 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import comparison_path, job_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import make_compare
-from benchlock.api.web.pages.run_lists import find_lock
+from benchlock.api.web.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten

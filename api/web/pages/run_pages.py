@@ -9,8 +9,8 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.api.web.pages.verdict_pages import find_earlier
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Column, Table

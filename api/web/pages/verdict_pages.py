@@ -3,7 +3,7 @@
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.workflows.rerun import judge_recorded_run

@@ -6,7 +6,7 @@ from typing import Final
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import artifact_path
 from benchlock.api.web.page import Page
-from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.size_limits import REASON
 from benchlock.evaluator.analysis.tables import Cell, Column, Table

@@ -31,8 +31,8 @@ from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd, RunId
 from benchlock.evaluator.report.leaderboards import SPEEDS
 from benchlock.evaluator.workflows.compare import compare_recorded_runs
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.lock.lockfile import dataset_of
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.recorded import HOST, NOON, PLATFORM
 from tests.support.resolution.variants import variant
@@ -75,7 +75,7 @@ def seed(registry: LocalRegistry, side: Side, number: int) -> Run:
         "request": wanted,
         "lock": CURRENT | side.lock,
     })  # fmt: skip
-    kinds = tuple(kind for kind in KINDS if number == 0 or getattr(side, kind, "digits") != "digits")
+    kinds = tuple(kind for kind in ORDER if number == 0 or getattr(side, kind, "digits") != "digits")
     made.publish(registry.catalogue, registry.store, kinds)
     registry.catalogue.put_lock(made.lock)
     at = NOON + timedelta(minutes=5 * number)

@@ -18,6 +18,7 @@ MUTABLE = {
     "avoided",
     "leases",
     "lease_slots",
+    "progress_lines",
     "blob_holds",
 }
 GUARDS = {guard.table: guard for guard in list_guards(METADATA)}

@@ -36,7 +36,7 @@ def leased(queue: SqlQueue) -> Lease:
 
 
 def report(queue: SqlQueue, lease: Lease, *numbers: int) -> None:
-    queue.report(lease.fence, [ProgressLine(number, "golden", number, 9) for number in numbers])
+    queue.report(lease.fence, [ProgressLine(number, "golden\u202e", number, 9) for number in numbers])
 
 
 class Client:
@@ -122,7 +122,7 @@ def test_each_line_comes_once_also_to_a_client_that_was_cut_off(registry: LocalR
             assert client.text.startswith("retry: 500\n\n")
             assert client.text.count("event: state") == 2  # as it was, and as it ended
             assert client.text.endswith("event: done\ndata:\n\n")
-        assert '"text":"golden: 4 of 9","done":4,"total":9' in whole.text
+        assert r'"text":"golden\\u202e: 4 of 9","done":4,"total":9' in whole.text  # escaped as on the page
 
     run(app, act)
 

@@ -16,7 +16,7 @@ from benchlock.api.local.local_registry import now
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.queue.progress_reports import ProgressReports
-from benchlock.evaluator.queue.queue_types import JobId
+from benchlock.evaluator.queue.queue_types import JobId, ProgressLine
 from benchlock.evaluator.records.run_types import RunEnd, RunId
 from tests.support.api.live_runs import Running, begin_runs, connect_worker
 from tests.support.api.serving import service
@@ -76,7 +76,15 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
     assert numbers == list(range(1, len(numbers) + 1))  # none is lost and none twice
     page.reload()
     assert page.evaluate(NUMBERS) == numbers
-    page.get_by_role("button", name="Cancel").click()
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.focus()  # which holds the next change back
+    assert queue.beat(running.lease.fence, "measuring") == "keep"
+    numbers.append(len(numbers) + 1)
+    queue.report(running.lease.fence, [ProgressLine(numbers[-1], "score", 1)])
+    page.locator("ol.log > li", has_text="score: 1").wait_for()
+    cancel.blur()
+    page.locator("dd", has_text="leased (measuring)").first.wait_for()
+    cancel.click()
     page.wait_for_url(f"**{path_of(running.lease.job)}")
     page.get_by_text("cancellation requested").wait_for()
     assert page.evaluate(NUMBERS) == numbers

@@ -134,6 +134,7 @@ async function replaceMain() {
 
 /** @type {EventSource | null} */
 let stream = null;
+let isOutdated = false; // a change was not shown, because the reader was in a form or the page did not load
 
 /** Add a line of progress, unless the page has it already. @param {MessageEvent} event */
 function addLine(event) {
@@ -176,8 +177,11 @@ function watch() {
 }
 
 async function refresh() {
-  if (await replaceMain()) watch();
+  isOutdated = !(await replaceMain());
+  if (!isOutdated) watch();
 }
+
+document.addEventListener("focusout", () => setTimeout(() => isOutdated && refresh())); // later: the focus moves first
 
 /** Renew the page until it ends: at once with each change of its job, and at intervals where no events tell it all. */
 async function renew() {
@@ -186,7 +190,7 @@ async function renew() {
   for (let seconds; (seconds = Number(document.body.dataset.refresh)); ) {
     const isOpen = () => stream?.readyState === EventSource.OPEN;
     await new Promise((resolve) => setTimeout(resolve, 1000 * (isOpen() ? seconds : 1)));
-    if (!isOpen() || !document.querySelector("ol.log")) await refresh();
+    if (isOutdated || !isOpen() || !document.querySelector("ol.log")) await refresh();
   }
   stream?.close();
 }

@@ -12,9 +12,9 @@ from benchlock.artifacts.size_limits import TASK, truncate
 from benchlock.artifacts.user_output import Advance, Progress
 from benchlock.evaluator.queue.queue_types import MAX_LINES, Phase, ProgressLine
 
-_SECONDS: Final = 0.2
+STEP_SECONDS: Final = 0.2
 """Seconds between two reports; steps in between share a line."""
-_MEASURING_SECONDS: Final = 2.0
+MEASURING_SECONDS: Final = 2.0
 """Seconds between two reports while the clock runs.
 
 Each one is work beside the run on the host that is measured: a request, or a write transaction if the registry is a
@@ -91,11 +91,11 @@ class ProgressReports:
                 self._new.clear()
                 unsent = [*unsent, *self._lines][-MAX_LINES:]
                 self._lines.clear()
-            pause = _SECONDS
+            pause = STEP_SECONDS
             try:
                 self._send(unsent)
                 unsent = []
             except BenchlockError:
                 pause = _AGAIN
                 self._new.set()
-            self._ended.wait(_MEASURING_SECONDS if self._phase() == "measuring" else pause)
+            self._ended.wait(MEASURING_SECONDS if self._phase() == "measuring" else pause)

@@ -52,8 +52,8 @@ def test_no_task_and_no_last_step_is_lost_while_the_queue_is_away() -> None:
 
 
 def test_reports_are_rare_while_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_reports, "_SECONDS", 0.0)
-    monkeypatch.setattr(progress_reports, "_MEASURING_SECONDS", 3600.0)
+    monkeypatch.setattr(progress_reports, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(progress_reports, "MEASURING_SECONDS", 3600.0)
     sent = threading.Semaphore(0)
     with (
         ProgressReports(SILENT, lambda _: sent.release(), lambda: "measuring") as reports,

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import Context
 from functools import lru_cache
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from benchlock.api.http.service_state import Service
+from benchlock.api.service_log import log
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.queue_texts import describe_line
 from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, LiveJob, ProgressLine
@@ -48,7 +49,7 @@ class LiveJobs:
         with self._watch(job):
             key = ""
             yield _BEGIN
-            while not self._service.ending.is_set():
+            while self._task is not None and not self._service.ending.is_set():  # else nothing would wake the stream
                 live, change, events = self._jobs[job], self._changes[job], b""
                 if live is not None and live.fence == fence:
                     events = b"".join(_format_line(line) for line in live.lines if line.number > after)
@@ -83,24 +84,36 @@ class LiveJobs:
                 del self.streams[job], self._jobs[job], self._changes[job]
 
     async def _poll(self) -> None:
+        has_failed = False
         try:
             while self._jobs and not self._service.ending.is_set():
-                with suppress(BenchlockError):  # the database is locked, or the service is busy: read again soon
+                try:
                     self._take(await self._service.work.do(self._queue.live, dict(self._jobs)))
+                    has_failed = False
+                except BenchlockError:  # the database is locked, or the service is busy: read again soon
+                    pass
+                except Exception as error:  # noqa: BLE001 - an internal error must not end the loop
+                    if not has_failed:  # one entry for errors that follow each other, not five a second
+                        log.error("an error during the read of watched jobs", exc_info=error)
+                    has_failed = True
                 await asyncio.sleep(POLL_SECONDS)
         finally:
             self._task = None
-            for change in self._changes.values():
-                change.set()
+            for job in self._changes:
+                self._wake(job)
 
     def _take(self, read: dict[JobId, LiveJob]) -> None:
         """Take over what was read, and wake the streams of jobs that changed."""
         for job, live in read.items():
             before = self._jobs.get(job)
             if job in self._jobs and (before is None or (before.key, before.last) != (live.key, live.last)):
-                change = self._changes[job]
-                self._jobs[job], self._changes[job] = live, asyncio.Event()
-                change.set()
+                self._jobs[job] = live
+                self._wake(job)
+
+    def _wake(self, job: JobId) -> None:
+        """Wake the streams of a job. Later they wait for another event: one that is set would not let them wait."""
+        change, self._changes[job] = self._changes[job], asyncio.Event()
+        change.set()
 
 
 @lru_cache(1024)

@@ -156,7 +156,7 @@ def _environment() -> Environment:
         "bytes": _show_bytes,
         "line": escape_line,
         "columns": show_columns,
-        "progress": lambda line: escape_line(describe_line(line)),
+        "progress": describe_line,
         "seconds": describe_seconds,
         "heading": name_column,
         "draw": _draw,

@@ -50,7 +50,8 @@ def load_live(connection: Connection, known: Mapping[JobId, LiveJob | None]) -> 
     )
     found: dict[JobId, LiveJob] = {}
     for row in connection.execute(query):
-        key = f"{row.state} {row.phase} {row.fence} {bool(row.cancel_asked)} {row.run}"
+        seen = "hidden" if row.hidden else row.run  # readers get the key, and they may not know the id of a hidden run
+        key = f"{row.state} {row.phase} {row.fence} {bool(row.cancel_asked)} {seen}"
         job, before = LiveJob(key, row.state, row.fence or 0), known[JobId(row.id)]
         if before is not None and before.fence == job.fence and not row.hidden:
             job = replace(job, lines=before.lines)

@@ -66,6 +66,11 @@ class Heartbeat:
         """Why the lease is over; None while it is valid."""
         return self._verdict
 
+    @property
+    def phase(self) -> Phase:
+        """The phase that the next heartbeat reports."""
+        return self._phase
+
     def enter(self, phase: Phase) -> None:
         """Set the phase that the next heartbeats report."""
         self._phase = phase

@@ -10,20 +10,37 @@ from typing import Final, Self
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.size_limits import TASK, truncate
 from benchlock.artifacts.user_output import Advance, Progress
-from benchlock.evaluator.queue.queue_types import MAX_LINES, ProgressLine
+from benchlock.evaluator.queue.queue_types import MAX_LINES, Phase, ProgressLine
 
-_SECONDS: Final = 0.2
+STEP_SECONDS: Final = 0.2
 """Seconds between two reports; steps in between share a line."""
+MEASURING_SECONDS: Final = 2.0
+"""Seconds between two reports while the clock runs.
+
+Each one is work beside the run on the host that is measured: a request, or a write transaction if the registry is a
+folder there.
+"""
 _AGAIN: Final = 1.0
 """Seconds after a report that failed, until the same lines are sent again under the same numbers."""
 
 
 class ProgressReports:
-    """A display of tasks that also reports them while the context is open."""
+    """A display of tasks that also reports them while the context is open.
 
-    def __init__(self, display: Progress, send: Callable[[Sequence[ProgressLine]], object]) -> None:
-        """Show tasks on ``display`` and report them by ``send``, which accepts repeated lines."""
-        self._display, self._send = display, send
+    Args:
+        display: Shows the tasks.
+        send: Sends lines; it accepts repeated ones.
+        phase: Returns the phase of the job.
+    """
+
+    def __init__(
+        self,
+        display: Progress,
+        send: Callable[[Sequence[ProgressLine]], object],
+        phase: Callable[[], Phase] = lambda: "preparing",
+    ) -> None:
+        """Prepare the reports; the context starts them."""
+        self._display, self._send, self._phase = display, send, phase
         self._mutex = threading.Lock()
         self._lines: deque[ProgressLine] = deque(maxlen=MAX_LINES)
         self._number = 0
@@ -74,11 +91,11 @@ class ProgressReports:
                 self._new.clear()
                 unsent = [*unsent, *self._lines][-MAX_LINES:]
                 self._lines.clear()
-            pause = _SECONDS
+            pause = STEP_SECONDS
             try:
                 self._send(unsent)
                 unsent = []
             except BenchlockError:
                 pause = _AGAIN
                 self._new.set()
-            self._ended.wait(pause)
+            self._ended.wait(MEASURING_SECONDS if self._phase() == "measuring" else pause)

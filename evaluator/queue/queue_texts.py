@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from benchlock.artifacts.user_output import format_count
+from benchlock.artifacts.user_output import escape_line, format_count
 from benchlock.evaluator.queue.queue_types import Job, Machine, ProgressLine
 
 _SKEW_SHOWN: Final = 5.0
@@ -40,8 +40,8 @@ def describe_seconds(seconds: float) -> str:
 
 
 def describe_line(line: ProgressLine) -> str:
-    """Describe a line of progress."""
-    return f"{line.task}: {line.done:,}" + ("" if line.total is None else f" of {line.total:,}")
+    """Describe a line of progress in printable characters."""
+    return f"{escape_line(line.task)}: {line.done:,}" + ("" if line.total is None else f" of {line.total:,}")
 
 
 def machine_state(machine: Machine) -> str:

@@ -214,8 +214,9 @@ class Agent:
             labels = lease_heartbeats.make_labels(lease.queue, lease.fence)
             turn = HostTurn(lease_heartbeats.CONTAINER, labels, (descriptor,), heartbeat.enter)
             runner = self.environment.build(journal, turn, engine)
+            report = partial(self.queue.report, lease.fence)
             with (
-                ProgressReports(runner.progress, partial(self.queue.report, lease.fence)) as reports,
+                ProgressReports(runner.progress, report, lambda: heartbeat.phase) as reports,
                 self._halting(journal),
             ):
                 error = self._run(lease, replace(runner, progress=reports), heartbeat)

@@ -16,7 +16,8 @@ from benchlock.api.local.local_registry import now
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.queue.progress_reports import ProgressReports
-from benchlock.evaluator.queue.queue_types import JobId
+from benchlock.evaluator.queue.queue_texts import describe_seconds
+from benchlock.evaluator.queue.queue_types import JobId, ProgressLine
 from benchlock.evaluator.records.run_types import RunEnd, RunId
 from tests.support.api.live_runs import Running, begin_runs, connect_worker
 from tests.support.api.serving import service
@@ -24,6 +25,7 @@ from tests.support.api.serving import service
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 STEPS = 12
+SECONDS = 4505
 NUMBERS = "[...document.querySelectorAll('ol.log > li')].map(line => line.value)"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -74,9 +76,20 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
     numbers = page.evaluate(NUMBERS)
     assert len(numbers) > STEPS // 3
     assert numbers == list(range(1, len(numbers) + 1))  # none is lost and none twice
+    page.evaluate("document.body.append(Object.assign(document.createElement('p'), {id: 'since'}))")
+    page.evaluate("seconds => { since.dataset.elapsed = seconds }", SECONDS)
+    page.locator("#since", has_text=describe_seconds(SECONDS)).wait_for()
     page.reload()
     assert page.evaluate(NUMBERS) == numbers
-    page.get_by_role("button", name="Cancel").click()
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.focus()  # which holds the next change back
+    assert queue.beat(running.lease.fence, "measuring") == "keep"
+    numbers.append(len(numbers) + 1)
+    queue.report(running.lease.fence, [ProgressLine(numbers[-1], "score", 1)])
+    page.locator("ol.log > li", has_text="score: 1").wait_for()
+    cancel.blur()
+    page.locator("dd", has_text="leased (measuring)").first.wait_for()
+    cancel.click()
     page.wait_for_url(f"**{path_of(running.lease.job)}")
     page.get_by_text("cancellation requested").wait_for()
     assert page.evaluate(NUMBERS) == numbers

@@ -153,14 +153,18 @@ def test_progress_is_kept_once_and_its_last_lines_until_another_lease_reports(be
     assert (lines_of(bench, job), lines_of(bench, following)) == ([], progress(1))
 
 
-def test_the_progress_of_a_hidden_run_is_shown_to_nobody(bench: Bench) -> None:
+def test_neither_the_progress_nor_the_id_of_a_hidden_run_is_shown(bench: Bench) -> None:
     bench.enrol(1)
     job = bench.submit()
     lease = bench.lease(1)
     run = bench.begun(lease)
     bench.queue.report(lease.fence, progress(1))
+    shown = cast("SqlQueue", bench.queue).live({job: None})[job]
     bench.records.hide(run, "noise")
-    assert lines_of(bench, job) == []
+    hidden = cast("SqlQueue", bench.queue).live({job: shown})[job]
+    assert (len(shown.lines), hidden.lines) == (1, ())
+    assert hidden.key != shown.key  # so that open pages load again
+    assert run not in hidden.key
 
 
 def test_a_job_is_leased_measured_and_done(bench: Bench) -> None:

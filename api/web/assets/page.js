@@ -126,6 +126,7 @@ async function replaceMain() {
   const focused = main.contains(document.activeElement) ? document.activeElement?.outerHTML : null;
   main.replaceWith(next);
   addCopyButtons(next);
+  showElapsed();
   const successors = [.../** @type {NodeListOf<HTMLElement>} */ (focused ? next.querySelectorAll("*") : [])];
   successors.find((one) => one.outerHTML === focused)?.focus({ preventScroll: true });
   document.body.dataset.refresh = page.body.dataset.refresh ?? "";
@@ -134,6 +135,7 @@ async function replaceMain() {
 
 /** @type {EventSource | null} */
 let stream = null;
+let isOutdated = false; // a change was not shown, because the reader was in a form or the page did not load
 
 /** Add a line of progress, unless the page has it already. @param {MessageEvent} event */
 function addLine(event) {
@@ -176,8 +178,11 @@ function watch() {
 }
 
 async function refresh() {
-  if (await replaceMain()) watch();
+  isOutdated = !(await replaceMain());
+  if (!isOutdated) watch();
 }
+
+document.addEventListener("focusout", () => setTimeout(() => isOutdated && refresh())); // later: the focus moves first
 
 /** Renew the page until it ends: at once with each change of its job, and at intervals where no events tell it all. */
 async function renew() {
@@ -186,18 +191,32 @@ async function renew() {
   for (let seconds; (seconds = Number(document.body.dataset.refresh)); ) {
     const isOpen = () => stream?.readyState === EventSource.OPEN;
     await new Promise((resolve) => setTimeout(resolve, 1000 * (isOpen() ? seconds : 1)));
-    if (!isOpen() || !document.querySelector("ol.log")) await refresh();
+    if (isOutdated || !isOpen() || !document.querySelector("ol.log")) await refresh();
   }
   stream?.close();
 }
 
-setInterval(() => {
-  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-elapsed]"))) {
-    const seconds = Math.floor(Number(part.dataset.elapsed) + 1);
-    part.dataset.elapsed = String(seconds);
-    part.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+const UNITS = /** @type {[string, number, string, number][]} */ ([["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]]);
+
+/** Describe a duration in its two largest units, as the service does. @param {number} seconds */
+function describeSeconds(seconds) {
+  const whole = Math.round(seconds);
+  for (const [name, size, rest, small] of UNITS) {
+    if (whole >= size) return `${Math.floor(whole / size)} ${name} ${Math.floor((whole % size) / small)} ${rest}`;
   }
-}, 1000);
+  return `${whole} s`;
+}
+
+/** Show the time since each start, which is kept once: a browser calls this rarely while nobody sees the page. */
+function showElapsed() {
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-elapsed]"))) {
+    part.dataset.start ??= String(Date.now() - 1000 * Number(part.dataset.elapsed));
+    part.textContent = describeSeconds((Date.now() - Number(part.dataset.start)) / 1000);
+  }
+}
+
+showElapsed();
+setInterval(showElapsed, 1000);
 
 renew();
 

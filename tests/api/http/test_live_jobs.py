@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from threading import Semaphore
 from types import AsyncGeneratorType
 from typing import Any
 
@@ -14,7 +15,7 @@ from benchlock.api.http import live_jobs
 from benchlock.api.http.live_jobs import LiveJobs
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.evaluator.queue.queue_types import JobId, Lease, ProgressLine
+from benchlock.evaluator.queue.queue_types import JobId, Lease, LiveJob, ProgressLine
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from tests.support.evaluator.queues import BOOT, facts, keep_lock, machine, wish
 
@@ -36,7 +37,7 @@ def leased(queue: SqlQueue) -> Lease:
 
 
 def report(queue: SqlQueue, lease: Lease, *numbers: int) -> None:
-    queue.report(lease.fence, [ProgressLine(number, "golden", number, 9) for number in numbers])
+    queue.report(lease.fence, [ProgressLine(number, "golden\u202e", number, 9) for number in numbers])
 
 
 class Client:
@@ -122,7 +123,7 @@ def test_each_line_comes_once_also_to_a_client_that_was_cut_off(registry: LocalR
             assert client.text.startswith("retry: 500\n\n")
             assert client.text.count("event: state") == 2  # as it was, and as it ended
             assert client.text.endswith("event: done\ndata:\n\n")
-        assert '"text":"golden: 4 of 9","done":4,"total":9' in whole.text
+        assert r'"text":"golden\\u202e: 4 of 9","done":4,"total":9' in whole.text  # escaped as on the page
 
     run(app, act)
 
@@ -144,14 +145,72 @@ def test_nothing_is_left_when_all_clients_have_gone(
             await clients[0].read(": still watching")
             for client in clients:
                 client.left.set()
-        reads = [task for task in asyncio.all_tasks() if task.get_coro().__name__ == "_poll"]  # type: ignore[union-attr]
         async with asyncio.timeout(60):
-            await asyncio.gather(*reads)
+            await asyncio.gather(*polls())
         gc.collect()
         assert streams() == 0
         assert app.state.service.metrics.in_flight._value.get() == 0
 
     run(app, act)
+
+
+@pytest.mark.parametrize("failures", [1, 1 << 30])
+def test_streams_go_on_when_a_read_fails(
+    registry: LocalRegistry,
+    queue: SqlQueue,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failures: int,
+) -> None:
+    reads, live = Semaphore(0), SqlQueue.live
+    remaining = iter(range(failures))
+
+    def fail(self: SqlQueue, known: Mapping[JobId, LiveJob | None]) -> dict[JobId, LiveJob]:
+        reads.release()
+        if next(remaining, None) is not None:
+            raise RuntimeError("can't start new thread")
+        return live(self, known)
+
+    monkeypatch.setattr(SqlQueue, "live", fail)
+    monkeypatch.setattr(live_jobs, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(live_jobs, "POLL_SECONDS", 0.01)
+    app, lease = create_app(registry), leased(queue)
+
+    async def act() -> None:
+        client = Client(app, address(lease.job, fence=lease.fence))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.run())
+            if failures == 1:
+                await client.read("event: state")
+            else:
+                await client.read(": still watching\n\n" * 5)
+                for _ in range(3):
+                    assert await asyncio.to_thread(reads.acquire, timeout=60)
+            client.left.set()
+
+    run(app, act)
+    messages = [record.message for record in caplog.records]
+    assert messages.count("an error during the read of watched jobs") == 1
+
+
+def test_streams_end_with_the_task_that_reads(registry: LocalRegistry, queue: SqlQueue) -> None:
+    app, lease = create_app(registry), leased(queue)
+
+    async def act() -> None:
+        client = Client(app, address(lease.job, fence=lease.fence))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.run())
+            await client.read("event: state")
+            for task in polls():
+                task.cancel()
+        assert not client.text.endswith("event: done\ndata:\n\n")  # the browser opens another one
+
+    run(app, act)
+
+
+def polls() -> list[asyncio.Task[Any]]:
+    """The tasks that read for streams."""
+    return [task for task in asyncio.all_tasks() if task.get_coro().__name__ == "_poll"]  # type: ignore[union-attr]
 
 
 def streams() -> int:

@@ -1,10 +1,14 @@
 """Progress is reported beside the run: each task at once, its steps together, and again after a failure."""
 
 import threading
+import time
 from collections.abc import Sequence
+
+import pytest
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
+from benchlock.evaluator.queue import progress_reports
 from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import ProgressLine
 
@@ -45,3 +49,18 @@ def test_no_task_and_no_last_step_is_lost_while_the_queue_is_away() -> None:
     (cut,) = (task for task in last if task.startswith("aaa"))
     assert len(cut) <= 64
     assert last == {"golden": (3, 3), cut: (7, None), "accuracy": (1000, 1000)}
+
+
+def test_reports_are_rare_while_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_reports, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(progress_reports, "MEASURING_SECONDS", 3600.0)
+    sent = threading.Semaphore(0)
+    with (
+        ProgressReports(SILENT, lambda _: sent.release(), lambda: "measuring") as reports,
+        reports.task("performance", 100) as advance,
+    ):
+        assert sent.acquire(timeout=60)
+        for _ in range(100):
+            advance(1)
+            time.sleep(0.002)  # long enough for a report if none had to wait
+    assert not sent.acquire(blocking=False)

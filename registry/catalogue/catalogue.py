@@ -68,6 +68,8 @@ Clock = Callable[[], datetime]
 
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(rf"sha256:[0-9a-f]{{{SHORTEST_PREFIX},64}}")
+_MOST_OPERATOR_LOCKS = 1000
+"""The maximum number of locks of operators that are read to find those of one version."""
 
 
 class Catalogue:
@@ -296,11 +298,17 @@ class Catalogue:
 
     def list_locks_with(self, reference: Reference, limit: int) -> tuple[tuple[Digest, datetime], ...]:
         """Return the ids and the times of the newest locks with a version, at most ``limit``."""
-        name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
-        query = select(locks.c.id, locks.c.created_at).order_by(locks.c.created_at.desc(), locks.c.id).limit(limit)
-        query = query.where(name == reference.name, version == str(reference.version))
+        query = select(locks.c.id, locks.c.created_at, locks.c.text).order_by(locks.c.created_at.desc(), locks.c.id)
+        if reference.kind == "operator":  # no column has it: locks without a model are read, the newest ones
+            query = query.where(locks.c.model == "").limit(_MOST_OPERATOR_LOCKS)
+        else:
+            name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
+            query = query.where(name == reference.name, version == str(reference.version)).limit(limit)
         with read_transaction(self._engine) as connection:
-            return tuple((Digest(row.id), row.created_at) for row in connection.execute(query))
+            rows = connection.execute(query).all()
+        if reference.kind == "operator":
+            rows = [row for row in rows if _has_subject(load(row.text, row.id), reference)][:limit]
+        return tuple((Digest(row.id), row.created_at) for row in rows)
 
     def find_lock(self, text: str) -> Digest:
         """Return the id of the only stored lock whose id is ``text`` or begins with it.
@@ -365,6 +373,10 @@ class Catalogue:
                 connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at
             )
         return True
+
+
+def _has_subject(lock: Lock, reference: Reference) -> bool:
+    return (lock.subject.name, lock.subject.version) == (reference.name, str(reference.version))
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

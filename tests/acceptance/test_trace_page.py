@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, sync_playwright
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.web.links import run_path
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
-from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.api.serving import service
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.traces import LAYERS, row, write_trace
@@ -32,7 +32,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("traced")
     registry = open_registry(str(folder / "registry"), print)
     made = variant({"lock": CURRENT, "files": IDX})
-    made.publish(registry.catalogue, registry.store, KINDS)
+    made.publish(registry.catalogue, registry.store, ORDER)
     registry.catalogue.put_lock(made.lock)
     short = [row(f"{HOSTILE * (not number)}short {number}", "Add", (1, 4), took=200) for number in range(60)]
     path = write_trace(folder / "trace", layers=(*LAYERS, *short), fingerprint=fingerprint_lock(made.lock))

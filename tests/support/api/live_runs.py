@@ -12,7 +12,7 @@ from benchlock.artifacts.stores.http_store import open_session, parse_server
 from benchlock.evaluator.queue.client_runs import ClientRuns
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id
 from benchlock.evaluator.records.run_types import RunId
-from benchlock.registry.artifact_names import KINDS
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.queues import ANY, BOOT, facts, machine
 from tests.support.resolution.variants import variant
@@ -32,7 +32,7 @@ def begin_runs(folder: Path) -> Running:
     """Create a registry in ``folder`` with both runs in progress."""
     registry = open_registry(str(folder), lambda _: None, create=True)
     made = variant({"files": IDX, "lock": CURRENT})
-    made.publish(registry.catalogue, registry.store, KINDS)
+    made.publish(registry.catalogue, registry.store, ORDER)
     registry.catalogue.put_lock(made.lock)
     queue = open_queue(registry)
     queue.submit(JobRequest(new_job_id(now()), made.lock.id, ANY))

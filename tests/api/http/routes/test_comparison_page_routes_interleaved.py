@@ -17,9 +17,9 @@ from benchlock.api.web.links import compare_path, lock_diff_path
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import Run, RunEnd
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import parse_request
+from benchlock.registry.resolution.resolver_types import ORDER
 from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.evaluator.queues import BOOT, facts, machine
@@ -54,7 +54,7 @@ def locks(opened: LocalRegistry) -> list[Lock]:
     for name in ("digits", "other"):
         request = {"model": {"name": name, "version": "*"}}
         one = variant({"model": {"name": name}, "files": IDX, "request": request})
-        one.publish(opened.catalogue, opened.store, ("model",) if made else KINDS)
+        one.publish(opened.catalogue, opened.store, ("model",) if made else ORDER)
         made.append(keep(opened, one.lock.request))
     return made
 

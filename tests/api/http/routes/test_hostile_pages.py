@@ -28,11 +28,12 @@ from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.statistics.metric_types import format_value
-from benchlock.registry.artifact_names import KINDS, LONGEST, Name, Reference
+from benchlock.registry.artifact_names import LONGEST, Name, Reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.database import sqlite
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.resolution.resolver_types import ORDER
 from benchlock.registry.versions import semantic_version
 from benchlock.registry.versions.semantic_version import parse_version
 from tests.api.http.conftest import Client
@@ -218,7 +219,7 @@ def test_the_preview_and_the_lock_choose_no_yanked_or_pre_release_version(
         made = variant({
             "model": {"version": version}, "request": {"model": {"name": "digits", "version": version}}
         })  # fmt: skip
-        made.publish(registry.catalogue, registry.store, KINDS if version == "1.0.0" else ("model",))
+        made.publish(registry.catalogue, registry.store, ORDER if version == "1.0.0" else ("model",))
     registry.catalogue.yank(Reference("model", Name("digits"), parse_version("1.1.0")), "a fault")
     query = {"model": "digits", "dataset": "digits", "split": "test"}
     text = read(pages, f"/new?{urlencode(query)}")

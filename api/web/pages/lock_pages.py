@@ -67,7 +67,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "summary": describe_subject(lock),
         "facts": tuple(_list_facts(lock)),
         "reasons": tuple(_explain(registry, lock)),
-        "change": with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters()),
+        "change": request_path(lock),
         "download": f"{lock_path(lock.id)}.toml",
         "others": tuple(others),
         "last": runs[0].id if runs else "",
@@ -79,6 +79,11 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "runs": Table("runs", "Runs of this lock, newest first", RUN_COLUMNS, list_run_rows(registry, runs)),
     }
     return Page("lock", f"Lock {lock.id[:19]}…", context, tables, f"/v1{lock_path(lock.id)}", (("/runs", "Runs"),))
+
+
+def request_path(lock: Lock) -> str:
+    """Return the path of the form with the request of a lock, to change it."""
+    return with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters())
 
 
 def write_lock(registry: LocalRegistry, text: str) -> tuple[str, bytes]:

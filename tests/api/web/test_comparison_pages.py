@@ -2,7 +2,8 @@
 
 import re
 from datetime import timedelta
-from html import unescape
+from html import escape, unescape
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -13,15 +14,17 @@ from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, l
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
-from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
+from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, request_path, write_lock
 from benchlock.api.web.pages.run_pages import make_run
-from benchlock.api.web.pages.verdict_pages import make_verdict
+from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
-from benchlock.evaluator.records.run_comparison import list_incomparabilities
+from benchlock.evaluator.records.comparison_types import Verdict
+from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
 from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
+from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
-from benchlock.evaluator.workflows.rerun import judge_recorded_run
+from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
 from benchlock.registry.lock.lockfile import load
 from tests.api.web.conftest import Seeds
@@ -138,6 +141,55 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
     assert "/verdict" not in html(make_run(registry, open_queue(registry), first.id))
     with pytest.raises(InvalidInputError, match="no completed run of"):
         make_verdict(registry, first.id, None)
+
+
+def test_a_verdict_answers_for_predictions_and_times_apart(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    _, again = seeds.run(lock), seeds.run(lock, slowness=3)
+    page = make_verdict(registry, again.id, None)
+    assert f"Predictions: undecided : bit-equal, but the harness {UNRELEASED}" in words(page)
+    assert "Times: not judged : the request states no equivalence" in words(page)
+    assert f'href="{escape(request_path(lock))}"' in html(page)
+    strict = seeds.lock(equivalence={"latency_p50": 0.02})
+    _, again = seeds.run(strict), seeds.run(strict, slowness=3)
+    page = make_verdict(registry, again.id, None)
+    assert "Times: not judged : these runs cannot decide it" in words(page)  # their times are self-reported
+    assert "Change the request" not in words(page)
+
+
+WITHIN = Interval(0.99, 1.01)
+FAST = Finding(
+    "latency_p50", Ratio(1.001, WITHIN, WITHIN, 8, paired=False), None, 0.02, "equivalent", "+0.1%, within 2%"
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reasons", "reported", "predictions", "findings", "answers"),
+    [
+        ("reproduced", ("equal",), (f"8 {COUNTED}: {FAST.reason}",), "bit-equal", (FAST,), ("reproduced",) * 2),
+        ("not reproduced", ("slow",), (), "bit-equal", (replace(FAST, answer="different"),),
+         ("reproduced", "not reproduced")),
+        ("not reproduced", ("top1 was 1, and is 0",), (), "bit-equal", (), ("not reproduced", "not judged")),
+        ("not reproduced", ("1 sample differs",), (f"1 {COUNTED}, but",), "different", (),
+         ("not reproduced", "undecided")),
+        ("undecided", (f"harness 9 {UNRELEASED}",), (), "bit-equal", (), ("undecided", "not judged")),
+        ("reproduced", ("no predictions were requested",), (), None, (FAST,), ("not judged", "reproduced")),
+    ],
+)  # fmt: skip
+def test_no_answer_of_a_verdict_stands_for_the_other(
+    seeds: Seeds,
+    verdict: Any,  # noqa: ANN401 - fields of Verdict
+    reasons: Any,  # noqa: ANN401
+    reported: Any,  # noqa: ANN401
+    predictions: Any,  # noqa: ANN401
+    findings: Any,  # noqa: ANN401
+    answers: tuple[str, str],
+) -> None:
+    run = seeds.run(seeds.lock())
+    judged = Verdict(verdict, reasons, reported, run.id, run.id, predictions, findings)
+    found = answer_questions(judged, (run, run), {"latency_p50": 0.02})
+    assert tuple(answer for _, answer, _ in found) == answers
+    assert (COUNTED in found[1][2]) == (found[1][1] == "undecided")
 
 
 def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegistry, seeds: Seeds) -> None:

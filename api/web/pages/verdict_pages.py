@@ -1,6 +1,7 @@
 """The page of a verdict: whether a run reproduces an earlier run of its lock."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
@@ -11,8 +12,11 @@ from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_comparison import COUNTED
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
+from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run, margins_of
 
+CHOICES: Final = 20
+"""The number of earlier runs to choose from."""
 Answer = tuple[str, str, str]
 """A question, its answer in a word, and the reason."""
 
@@ -41,6 +45,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None) -> 
         "answers": answer_questions(verdict, runs, margins),
         "states_margins": bool(margins),
         "change": request_path(lock),
+        "choices": _list_choices(registry, runs[1]),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
 
@@ -93,8 +98,22 @@ def _answer_times(verdict: Verdict, margins: Mapping[str, float]) -> tuple[str, 
     return "not judged", "these runs cannot decide it; the reasons are below"
 
 
+def list_earlier(registry: LocalRegistry, run: Run, limit: int) -> tuple[Run, ...]:
+    """Return summaries of the latest done runs of the same lock before this one, the newest first."""
+    chosen = RunFilter(lock=run.start.lock, outcome="done")
+    entries = registry.records.list_entries(chosen=chosen, before=run.id, limit=limit, examine=False)
+    return tuple(entry for entry in entries if isinstance(entry, Run))
+
+
 def find_earlier(registry: LocalRegistry, run: Run) -> RunId | None:
     """Return the latest done run of the same lock before this one; None if there is none."""
-    chosen = RunFilter(lock=run.start.lock, outcome="done")
-    earlier = registry.records.list_entries(chosen=chosen, before=run.id, limit=1, examine=False)
-    return earlier[0].id if earlier else None
+    return next((entry.id for entry in list_earlier(registry, run, 1)), None)
+
+
+def _list_choices(registry: LocalRegistry, run: Run) -> tuple[tuple[RunId, str], ...]:
+    """Return the earlier runs to choose from, each with its description, runs with usable times first."""
+    unusable = [(explain_unusable_times(entry) is not None, entry) for entry in list_earlier(registry, run, CHOICES)]
+    return tuple(
+        (entry.id, f"{entry.id}, {entry.start.started_at:%Y-%m-%d %H:%M} UTC{', times unusable' if is_flagged else ''}")
+        for is_flagged, entry in sorted(unusable, key=lambda item: item[0])
+    )

@@ -28,6 +28,7 @@ from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
 from benchlock.registry.lock.lockfile import load
 from tests.api.web.conftest import Seeds
+from tests.support.evaluator.evidence import make_run as make_recorded_run
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
 
@@ -155,6 +156,21 @@ def test_a_verdict_answers_for_predictions_and_times_apart(registry: LocalRegist
     page = make_verdict(registry, again.id, None)
     assert "Times: not judged : these runs cannot decide it" in words(page)  # their times are self-reported
     assert "Change the request" not in words(page)
+
+
+def test_a_verdict_offers_the_earlier_runs_those_with_usable_times_first(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    calm = seeds.run(lock)
+    end = make_recorded_run(lock, registry.store, slowness=2).end
+    assert end is not None
+    busy = seeds.run(lock, end=replace(end, details=end.details | {"loadgen": {"clocks_agree": False}}))
+    last = seeds.run(lock, slowness=3)
+    page = make_verdict(registry, last.id, calm.id)
+    assert [id_ for id_, _ in page.context["choices"]] == [calm.id, busy.id]
+    assert f'<option value="{calm.id}" selected>' in html(page)
+    assert f'action="/runs/{last.id[4:]}/verdict"' in html(page)
+    assert f"{busy.id}, " in words(page)
+    assert words(page).count("times unusable") == 1
 
 
 WITHIN = Interval(0.99, 1.01)

@@ -173,6 +173,16 @@ def test_a_verdict_offers_the_earlier_runs_those_with_usable_times_first(registr
     assert words(page).count("times unusable") == 1
 
 
+def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    first, again = seeds.run(lock), seeds.run(lock, slowness=3)
+    for page in (make_verdict(registry, again.id, None), make_run(registry, open_queue(registry), first.id)):
+        local = unescape(render_page(page, Viewer(address="http://127.0.0.1:8000")).decode())
+        assert f"benchlock --registry http://127.0.0.1:8000 bundle create {first.id} -o run.tar" in local
+        assert f"<code>benchlock bundle import run.tar\nbenchlock rerun {first.id}</code>" in local
+        assert "bundle" not in render_page(page, Viewer(address="https://bench.example")).decode()
+
+
 WITHIN = Interval(0.99, 1.01)
 FAST = Finding(
     "latency_p50", Ratio(1.001, WITHIN, WITHIN, 8, paired=False), None, 0.02, "equivalent", "+0.1%, within 2%"

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
@@ -14,14 +16,14 @@ from benchlock.evaluator.records.run_texts import describe_question, describe_su
 from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
-from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform, dump, title
 from benchlock.registry.requests.request_form import read_document
 
 RUNS: Final = 20
 _ARTIFACTS: Final = (
     Column("artifact", None, "Kind, name and locked version."),
     Column("manifest", None, "The digest of its manifest."),
-    Column("files", None, "Number of files."),
+    Column("files", None, "Number of files; of an image, wheels and their locks."),
     Column("size", "B", "Bytes of the files."),
 )
 _PLATFORMS: Final = (
@@ -30,6 +32,7 @@ _PLATFORMS: Final = (
     Column("environment", None, "Wheels, or the reference of a finished image."),
     Column("image id", None, "The digest of the configuration of the image, for containers."),
     Column("layers", None, "Number of layers; without layers, it runs only as a process."),
+    Column("size", "B", "Bytes of the layers."),
 )
 _CHANGES: Final = (
     Column("change", None, "Whether the subject was added, removed or changed."),
@@ -155,19 +158,34 @@ def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[tuple[str, str | N
 
 
 def _tabulate_artifacts(lock: Lock) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (title(kind, artifact), artifact.digest, len(artifact.files), sum(file.size for file in artifact.files))
-        for kind, artifact in lock.artifacts().items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for kind, artifact in lock.artifacts().items():
+        files = _list_image_files(lock) if kind == "image" else artifact.files
+        rows.append((title(kind, artifact), artifact.digest, len(files), sum(file.size for file in files)))
     return Table("artifacts", "Locked artifacts", _ARTIFACTS, tuple(rows))
+
+
+def _list_image_files(lock: Lock) -> tuple[LockedFile, ...]:
+    """Return the files of an image, once for all its platforms: the locks of their wheels, and the wheels."""
+    files = {file.path: file for file in lock.image.files}
+    for one in lock.image.platforms:
+        locks = () if one.wheels_lock is UNSET else (one.wheels_lock,)
+        files |= {file.path: file for file in (*locks, *one.wheels)}
+    return tuple(files.values())
 
 
 def _tabulate_platforms(lock: Lock) -> Table:
     rows = tuple(
-        (str(one), one.python, _describe_environment(one), one.image_id or None, len(one.layers or ()))
+        (str(one), one.python, _describe_environment(one), one.image_id or None, *_measure_layers(one))
         for one in lock.image.platforms
     )
     return Table("platforms", "Platforms", _PLATFORMS, rows)
+
+
+def _measure_layers(platform: LockedPlatform) -> tuple[int, int]:
+    """Return the number of layers of a platform and their bytes."""
+    layers = platform.layers or ()
+    return len(layers), sum(layer.size for layer in layers)
 
 
 def _describe_environment(platform: LockedPlatform) -> str:

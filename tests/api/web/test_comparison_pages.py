@@ -26,7 +26,7 @@ from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
-from benchlock.registry.lock.lockfile import load
+from benchlock.registry.lock.lockfile import LockedFile, load
 from tests.api.web.conftest import Seeds
 from tests.support.evaluator.evidence import make_run as make_recorded_run
 from tests.support.evaluator.recorded import NOON
@@ -54,6 +54,14 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
         assert part in text
     assert page.tables["artifacts"].column("manifest") == tuple(part.digest for part in lock.artifacts().values())
     assert page.tables["runs"].column("run") == (run.id,)
+    image = page.tables["artifacts"].records()[-1]
+    first = lock.image.platforms[0]
+    assert isinstance(first.wheels_lock, LockedFile)
+    files = {file.path: file.size for one in lock.image.platforms for file in (first.wheels_lock, *one.wheels)}
+    assert (image["files"], image["size"]) == (len(files), sum(files.values()))
+    assert image["files"] > 1
+    assert page.tables["platforms"].column("size")[0] == sum(layer.size for layer in first.layers or ())
+    assert "It is not the SHA-256 of the lock file" in text
     assert "the request requires model/digits *" in text
     assert "no newer version is published" in text
     assert f'href="/locks/{lock.id}.toml"' in html(page)

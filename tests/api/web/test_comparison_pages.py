@@ -15,13 +15,14 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, request_path, write_lock
-from benchlock.api.web.pages.run_pages import make_run
+from benchlock.api.web.pages.run_pages import list_time_notices, make_run
 from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
 from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
+from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
@@ -189,6 +190,20 @@ def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: L
         assert f"benchlock --registry http://127.0.0.1:8000 bundle create {first.id} -o run.tar" in local
         assert f"<code>benchlock bundle import run.tar\nbenchlock rerun {first.id}</code>" in local
         assert "bundle" not in render_page(page, Viewer(address="https://bench.example")).decode()
+
+
+def test_a_run_says_what_was_checked_and_what_its_intervals_leave_out(registry: LocalRegistry, seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    text = words(make_run(registry, open_queue(registry), run.id))
+    assert f"Checked: the digests of {len(run.end.blobs)} files, and {len(run.end.metrics)} metrics recomputed" in text
+    assert SINGLE_RUNS in text
+    assert "LoadGen's own rules were met (VALID" in text
+    disagree = run.end.details["loadgen"] | {"clocks_agree": False}
+    unusable = replace(run, end=replace(run.end, details=run.end.details | {"loadgen": disagree}))
+    first, (kind, last) = list_time_notices(unusable)
+    assert first[1].startswith("Times are unusable")
+    assert (kind, last[:19]) == ("", "LoadGen's own rules")
 
 
 WITHIN = Interval(0.99, 1.01)

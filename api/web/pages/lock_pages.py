@@ -160,12 +160,12 @@ def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[tuple[str, str | N
 def _tabulate_artifacts(lock: Lock) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for kind, artifact in lock.artifacts().items():
-        files = _list_image_files(lock) if kind == "image" else artifact.files
+        files = list_image_files(lock) if kind == "image" else artifact.files
         rows.append((title(kind, artifact), artifact.digest, len(files), sum(file.size for file in files)))
     return Table("artifacts", "Locked artifacts", _ARTIFACTS, tuple(rows))
 
 
-def _list_image_files(lock: Lock) -> tuple[LockedFile, ...]:
+def list_image_files(lock: Lock) -> tuple[LockedFile, ...]:
     """Return the files of an image, once for all its platforms: the locks of their wheels, and the wheels."""
     files = {file.path: file for file in lock.image.files}
     for one in lock.image.platforms:

@@ -48,13 +48,13 @@ def print_comparison(comparison: Comparison) -> None:
     if output.settings.format in ("csv", "md"):
         _print_one_table(comparison, arms)
         return
-    _print_side_by_side(arms)
+    _print_side_by_side(comparison, arms)
     for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
     for arm, findings in comparison.findings:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
-        output.echo(f"{name_arm(arm)} against {name_arm(arms[0])}, {how}")
+        output.echo(f"{name_arm(comparison, arm)} against {name_arm(comparison, arms[0])}, {how}")
         output.print_table(
             ("metric", *FINDING_HEADINGS), [(finding.metric, *format_finding(finding)) for finding in findings]
         )
@@ -72,13 +72,13 @@ def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:
         cells, answers = format_metrics(arm), {finding.metric: format_finding(finding) for finding in findings}
         for metric in dict.fromkeys((*first, *cells, *answers)):
             values = (first.get(metric, "-"), cells.get(metric, "-"))
-            names = (name_arm(arms[0]), name_arm(arm))
+            names = (name_arm(comparison, arms[0]), name_arm(comparison, arm))
             rows.append((metric, *names, *values, *answers.get(metric, ("-",) * len(FINDING_HEADINGS))))
     columns = ("metric", "baseline", "compared", "baseline value", "compared value")
     output.print_table((*columns, *FINDING_HEADINGS), rows)
 
 
-def _print_side_by_side(arms: list[Arm]) -> None:
+def _print_side_by_side(comparison: Comparison, arms: list[Arm]) -> None:
     """Print a column per arm and a row per metric: for several runs, the centre and the interval over runs."""
     cells = [format_metrics(arm) for arm in arms]
     names = list(dict.fromkeys(name for arm in cells for name in arm))
@@ -88,7 +88,7 @@ def _print_side_by_side(arms: list[Arm]) -> None:
     rows += [
         row for row in (("LoadGen", *map(format_verdicts, arms)), ("flagged", *map(format_flags, arms))) if any(row[1:])
     ]
-    output.print_table(("", *map(name_arm, arms)), rows)
+    output.print_table(("", *(name_arm(comparison, arm) for arm in arms)), rows)
 
 
 _ROUNDS = "Number of rounds with --interleave; default: 6 to 10."

@@ -16,6 +16,7 @@ from benchlock.api.local.local_registry import now
 from benchlock.api.web.links import link_cell, with_query
 from benchlock.api.web.page import Page, Viewer
 from benchlock.artifacts.digest import digest_bytes
+from benchlock.artifacts.net.urls import is_loopback
 from benchlock.artifacts.user_output import escape_line
 from benchlock.evaluator.analysis.table_formats import format_cell, name_column
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
@@ -162,6 +163,7 @@ def _environment() -> Environment:
         "draw": _draw,
         "code": _show_code,
         "at": _address_commands,
+        "is_local": lambda address: is_loopback(urlsplit(address).hostname or ""),
     }
     environment.globals |= {
         "style": _asset_path("style"),

@@ -36,7 +36,7 @@ from benchlock.evaluator.evidence.timed_phases import (
     shorten_value,
 )
 from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
-from benchlock.evaluator.evidence.trace_evidence import read_overheads
+from benchlock.evaluator.evidence.trace_evidence import TRACE, read_overheads
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
@@ -72,7 +72,7 @@ from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phase
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dataset_of, dump, load
 from benchlock.registry.manifests import Dataset, Framework, Manifest
-from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.manifests.metric_definitions import OVERHEAD, is_quality
 
 LARGEST_BLOB: Final = {
     "result": LARGEST_RESULT,
@@ -299,6 +299,18 @@ def _recompute_operator(
         kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
         return replace(facts, failure=Failure(kind, error.what))
     return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
+
+
+def list_metric_roles(name: str) -> tuple[str, ...]:
+    """Return the roles of the blobs from which ``recompute`` computes a metric, and with which it checks it."""
+    if is_quality(name):
+        return ("predictions",)
+    if name.startswith(OVERHEAD):
+        return (TRACE,)
+    phase = PIPELINE if name.startswith(PIPELINE.name) else PERFORMANCE
+    if name == "peak_qps":
+        return (PEAK_LOGS, phase.log, "result")
+    return (phase.samples, phase.log, phase.summary)
 
 
 def digest_latencies(phase: Performance | None) -> Digest | None:

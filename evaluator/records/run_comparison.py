@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
@@ -103,6 +103,8 @@ def _difference(fact: str, left: object, right: object) -> str:
     return f"{name} differs: {left}, {right}"
 
 
+COUNTED: Final = "new runs with usable times"
+"""A phrase of every sentence on a metric with a margin, which tells it from other observations."""
 _CPU = "cpu"
 _PROCESSOR = ("cpu_model", "cpu_flags")
 _BEST = {"top1": 1, "top5": 5}
@@ -289,7 +291,7 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         ]
         for side in (sides.originals, sides.reruns)
     )
-    counts = f"{metric.key} of {len(a)} original and {len(b)} new runs with usable times"
+    counts = f"{metric.key} of {len(a)} original and {len(b)} {COUNTED}"
     estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if estimate is None:
         unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))

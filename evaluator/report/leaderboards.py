@@ -28,7 +28,7 @@ _MEGABYTE: Final = 1e6
 _RANKS: Final = (
     "Equal ranks: the 95 % intervals overlap. A rank is 1 + the number of systems that are better for certain."
 )
-_SINGLE_RUNS: Final = (
+SINGLE_RUNS: Final = (
     "The interval of a single run leaves out the drift of its host; an interleaved comparison covers it."
 )
 _NO_QUALITY: Final = "These runs measure no quality, so the board cannot say whether a fast system is also right."
@@ -161,7 +161,7 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
     ]
     notes = (
         _RANKS,
-        _SINGLE_RUNS,
+        SINGLE_RUNS,
         *_list_missing(systems, quality, qualities),
         *replays,
         *(f"{system.name}: {note}" for system in ordered for note in system.notes()),

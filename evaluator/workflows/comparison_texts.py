@@ -5,9 +5,11 @@ from collections import Counter
 from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval
-from benchlock.evaluator.workflows.compare import Arm
+from benchlock.evaluator.workflows.compare import Arm, Comparison
 
 FINDING_HEADINGS = ("ratio", "95 % interval", "noise (A/A)", "margin", "answer")
+_SHORT = len("run/") + 10
+"""The beginning of the id of a run with its time, in characters."""
 
 
 def format_finding(finding: Finding) -> tuple[str, ...]:
@@ -42,9 +44,11 @@ def format_metrics(arm: Arm) -> dict[str, str]:
     return {metric.key: f"{format_metric(metric)} {format_interval(metric)}" for metric in arm.metrics()}
 
 
-def name_arm(arm: Arm) -> str:
-    """Return the name and the version of the locked model."""
-    return f"{arm.lock.subject.name} {arm.lock.subject.version}"
+def name_arm(comparison: Comparison, arm: Arm) -> str:
+    """Return the locked model with its version, and with the beginning of the run's id if each arm is a run."""
+    name = f"{arm.lock.subject.name} {arm.lock.subject.version}"
+    alike = [other for other in comparison.arms if other.lock.id == arm.lock.id and not other.control]
+    return f"{name}, {arm.runs[0].id[:_SHORT]}" if len(alike) > 1 else name
 
 
 def _format_ends(ci: Interval) -> str:

@@ -27,6 +27,8 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Operator
 
 PREDICTIONS = "predictions"
+UNRELEASED: Final = "is not a released harness"
+"""A phrase of the reason why equal predictions do not count."""
 REPEATS = 12
 """The default number of new runs if the request states an ``equivalence``."""
 RUNS_PER_PAGE: Final = 100
@@ -271,7 +273,7 @@ def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
     if verdict.verdict != "reproduced" or not is_done or is_released(lock.harness):
         return verdict
     reason = (
-        f"harness {lock.harness.version} ({lock.harness.digest}) is not a released harness, "
+        f"harness {lock.harness.version} ({lock.harness.digest}) {UNRELEASED}, "
         "so agreement of its runs proves nothing about the model"
     )
     return replace(verdict, verdict="undecided", reasons=(reason,), reported=(*verdict.reasons, *verdict.reported))

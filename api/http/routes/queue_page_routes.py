@@ -16,12 +16,12 @@ from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.access_routes import revoke
 from benchlock.api.http.routes.artifact_routes import yank
 from benchlock.api.http.routes.job_routes import QueueService, queue_job
-from benchlock.api.http.routes.page_routes import READ_PAGE, Form, choose, read_query
+from benchlock.api.http.routes.page_routes import READ_PAGE, Form, RunIn, choose, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.artifact_schemas import YankRequest
 from benchlock.api.schemas.job_schemas import JobSubmission
-from benchlock.api.web.links import artifact_path, job_path
+from benchlock.api.web.links import artifact_path, job_path, with_query
 from benchlock.api.web.pages.access_pages import (
     LogQuery,
     TokenQuery,
@@ -34,7 +34,7 @@ from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
 from benchlock.api.web.pages.yank_pages import make_yank
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.queue.queue_types import Job, JobState, parse_job_id
-from benchlock.evaluator.records.run_types import parse_isolation
+from benchlock.evaluator.records.run_types import parse_isolation, parse_run_id
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
@@ -61,10 +61,15 @@ class QueuePageController(Controller):
 
     @get("/jobs/{job_id:str}", opt=READ_PAGE)
     async def show_job(
-        self, queues: Injected[QueueService], request: AnyRequest, job_id: Annotated[str, Parameter(max_length=30)]
+        self,
+        queues: Injected[QueueService],
+        request: AnyRequest,
+        job_id: Annotated[str, Parameter(max_length=30)],
+        against: RunIn = "",
     ) -> BytesResponse:
-        """Answer with the page of a job."""
-        page = await queues.service.work.do(make_job, queues.registry, queues.queue, parse_job_id(f"job/{job_id}"))
+        """Answer with the page of a job, and when it is done with the verdict against a run."""
+        job, original = parse_job_id(f"job/{job_id}"), parse_run_id(against) if against else None
+        page = await queues.service.work.do(make_job, queues.registry, queues.queue, job, original)
         return respond_with_page(page, request, queues.service)
 
     @get("/jobs/{job_id:str}/events", opt=READ_PAGE | WATCH_PAGE, media_type="text/event-stream")
@@ -87,8 +92,9 @@ class QueuePageController(Controller):
     async def submit_job(self, queues: Injected[QueueService], request: AnyRequest, data: Form) -> Response[bytes]:
         """Queue a run of a lock; a form that is sent twice makes one job."""
         check_form(request, data)
+        against = parse_run_id(data["against"]) if data.get("against") else None
         job = await queues.service.ask.do(_submit, queues, data)
-        return redirect(job_path(job.id))
+        return redirect(with_query(job_path(job.id), against=against))
 
     @post("/jobs/{job_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
     async def cancel_job(

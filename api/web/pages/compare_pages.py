@@ -23,7 +23,7 @@ from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
-from benchlock.evaluator.report.systems import group_systems
+from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.workflows.compare import check_question, compare_runs
 from benchlock.evaluator.workflows.comparison_texts import (
     format_flags,
@@ -36,7 +36,7 @@ from benchlock.registry.lock.lockfile import Lock
 if TYPE_CHECKING:
     from benchlock.evaluator.report.sections import Section
     from benchlock.evaluator.statistics.metric_types import Finding
-    from benchlock.evaluator.workflows.compare import Arm, Comparison
+    from benchlock.evaluator.workflows.compare import Comparison
 
 RUNS: Final = 20
 """The largest number of runs on one page."""
@@ -167,10 +167,9 @@ def _add_comparison(
         return
     context["shows_figures"], context["comparison"] = True, comparison.report()
     context["answers"] = tuple(_list_answers(comparison))
-    arms = [arm for arm in comparison.arms if not arm.control]
-    tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(arms)}
+    tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(comparison)}
     try:
-        sections = _make_sections(registry, pairs, force=anyway)
+        sections = _make_sections(registry, pairs, comparison, force=anyway)
     except BenchlockError as error:
         context["remarks"] += (f"There are no charts: {error.what}",)
         sections = ()
@@ -182,12 +181,26 @@ def _add_comparison(
     tables |= {name: part.table for name, part in zip(names, sections, strict=True) if part.table is not None}
 
 
-def _make_sections(registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], *, force: bool) -> "tuple[Section, ...]":
-    """Return the sections of the report on the done runs; traces are on the pages of the runs."""
+def _make_sections(
+    registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison", *, force: bool
+) -> "tuple[Section, ...]":
+    """Return the sections of the report on the done runs; traces are on the pages of the runs.
+
+    Args:
+        registry: The registry.
+        pairs: The runs with their locks.
+        comparison: The comparison of them; the runs of a single lock are systems of their own, as they are its arms.
+        force: Whether to show runs that are not comparable.
+    """
     done = [(lock, run) for lock, run in pairs if run.end is not None and run.end.outcome == "done"]
     if not done:
         return ()
-    systems, _ = group_systems(done, registry.store, force=force)
+    if len({lock.id for lock, _ in pairs}) == 1 and not any(arm.control for arm in comparison.arms):
+        finished = {run.id for _, run in done}
+        arms = [arm for arm in comparison.arms if arm.runs[0].id in finished]
+        systems = tuple(System(name_arm(comparison, arm), (arm,), registry.store) for arm in arms)
+    else:
+        systems, _ = group_systems(done, registry.store, force=force)
     return (*describe_runs(systems), describe_origin(systems))
 
 
@@ -235,14 +248,14 @@ def _tabulate_findings(comparison: "Comparison") -> Table:
         for finding in findings
     ]
     how = "interleaved" if comparison.interleaved else "not interleaved"
-    title = f"Ratios to system 1, {name_arm(comparison.arms[0])}; the runs are {how}"
+    title = f"Ratios to system 1, {name_arm(comparison, comparison.arms[0])}; the runs are {how}"
     return Table("findings", title, _FINDINGS, tuple(rows))
 
 
 def _name_findings(comparison: "Comparison") -> "Iterator[tuple[str, Sequence[Finding]]]":
     """Yield the findings on each further system with its name; the first one has number 1."""
     for number, (arm, findings) in enumerate(comparison.findings, 2):
-        yield f"{number}: {name_arm(arm)}", findings
+        yield f"{number}: {name_arm(comparison, arm)}", findings
 
 
 def _list_answers(comparison: "Comparison") -> Iterator[str]:
@@ -255,8 +268,9 @@ def _list_answers(comparison: "Comparison") -> Iterator[str]:
         yield from (f"{name}: {answer}: {', '.join(of)}: {reason}" for (answer, reason), of in metrics.items())
 
 
-def _tabulate_results(arms: "Sequence[Arm]") -> Table:
+def _tabulate_results(comparison: "Comparison") -> Table:
     """Return a row for each metric and a column for each lock, or each run of a single lock."""
+    arms = [arm for arm in comparison.arms if not arm.control]
     cells = [format_metrics(arm) for arm in arms]
     metrics = dict.fromkeys(name for arm in cells for name in arm)
     runs = [arm.runs[0].id if len(arm.runs) == 1 else f"{len(arm.runs)} runs" for arm in arms]
@@ -268,7 +282,8 @@ def _tabulate_results(arms: "Sequence[Arm]") -> Table:
         ("flagged", *(format_flags(arm) or None for arm in arms)),
     ]
     rows = [row for row in rows if any(row[1:])]
-    columns = (Column("metric"), *(Column(f"{number}: {name_arm(arm)}") for number, arm in enumerate(arms, 1)))
+    names = (f"{number}: {name_arm(comparison, arm)}" for number, arm in enumerate(arms, 1))
+    columns = (Column("metric"), *map(Column, names))
     return Table(_MEASURED, "Results side by side, with 95 % intervals", columns, tuple(rows))
 
 

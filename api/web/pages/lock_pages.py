@@ -18,14 +18,14 @@ from benchlock.evaluator.records.run_texts import describe_question, describe_su
 from benchlock.evaluator.records.run_types import Run, RunFilter
 from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
-from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dump, title
+from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform, dump, title
 from benchlock.registry.requests.request_form import read_document
 
 RUNS: Final = 20
 _ARTIFACTS: Final = (
     Column("artifact", None, "Kind, name and locked version."),
     Column("manifest", None, "The digest of its manifest."),
-    Column("files", None, "Number of files."),
+    Column("files", None, "Number of files; of an image, wheels and their locks."),
     Column("size", "B", "Bytes of the files."),
 )
 _PLATFORMS: Final = (
@@ -34,6 +34,7 @@ _PLATFORMS: Final = (
     Column("environment", None, "Wheels, or the reference of a finished image."),
     Column("image id", None, "The digest of the configuration of the image, for containers."),
     Column("layers", None, "Number of layers; without layers, it runs only as a process."),
+    Column("size", "B", "Bytes of the layers."),
 )
 _CHANGES: Final = (
     Column("change", None, "Whether the subject was added, removed or changed."),
@@ -71,7 +72,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "summary": describe_subject(lock),
         "facts": tuple(_list_facts(lock)),
         "reasons": tuple(_explain(registry, lock)),
-        "change": with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters()),
+        "change": request_path(lock),
         "download": f"{lock_path(lock.id)}.toml",
         "others": tuple(others),
         "last": runs[0].id if runs else "",
@@ -83,6 +84,13 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "runs": Table("runs", "Runs of this lock, newest first", RUN_COLUMNS, list_run_rows(registry, runs)),
     }
     return Page("lock", f"Lock {lock.id[:19]}…", context, tables, f"/v1{lock_path(lock.id)}", (("/runs", "Runs"),))
+
+
+def request_path(lock: Lock) -> str | None:
+    """Return the path of the form with the request of a lock, to change it; None for a lock of an operator."""
+    if lock.model is UNSET:
+        return None
+    return with_query("/new", **read_document(lock.request, lock.framework.name).as_parameters())
 
 
 def write_lock(registry: LocalRegistry, text: str) -> tuple[str, bytes]:
@@ -162,19 +170,34 @@ def _explain(registry: LocalRegistry, lock: Lock) -> Iterator[tuple[str, str | N
 
 
 def _tabulate_artifacts(lock: Lock) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (title(kind, artifact), artifact.digest, len(artifact.files), sum(file.size for file in artifact.files))
-        for kind, artifact in lock.artifacts().items()
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for kind, artifact in lock.artifacts().items():
+        files = list_image_files(lock) if kind == "image" else artifact.files
+        rows.append((title(kind, artifact), artifact.digest, len(files), sum(file.size for file in files)))
     return Table("artifacts", "Locked artifacts", _ARTIFACTS, tuple(rows))
+
+
+def list_image_files(lock: Lock) -> tuple[LockedFile, ...]:
+    """Return the files of an image, once for all its platforms: the locks of their wheels, and the wheels."""
+    files = {file.path: file for file in lock.image.files}
+    for one in lock.image.platforms:
+        locks = () if one.wheels_lock is UNSET else (one.wheels_lock,)
+        files |= {file.path: file for file in (*locks, *one.wheels)}
+    return tuple(files.values())
 
 
 def _tabulate_platforms(lock: Lock) -> Table:
     rows = tuple(
-        (str(one), one.python, _describe_environment(one), one.image_id or None, len(one.layers or ()))
+        (str(one), one.python, _describe_environment(one), one.image_id or None, *_measure_layers(one))
         for one in lock.image.platforms
     )
     return Table("platforms", "Platforms", _PLATFORMS, rows)
+
+
+def _measure_layers(platform: LockedPlatform) -> tuple[int, int]:
+    """Return the number of layers of a platform and their bytes."""
+    layers = platform.layers or ()
+    return len(layers), sum(layer.size for layer in layers)
 
 
 def _describe_environment(platform: LockedPlatform) -> str:

@@ -1,21 +1,34 @@
 """The page of a run's provenance: from its claims down to the sources of every file, as one nested list."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import artifact_path, lock_path, run_path
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.lock_pages import list_image_files
 from benchlock.artifacts.errors import BenchlockError
+from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.evidence.recomputation import list_metric_roles
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_texts import describe_subject, name_question
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact
+from benchlock.registry.manifests.metric_definitions import COST, is_quality
 from benchlock.registry.versions.semantic_version import parse_version
 
 _FILES: Final = 50
-"""The number of sources of an artifact that are listed."""
+"""The number of files of an artifact that are listed."""
+
+_SOURCES: Final = (
+    Column("metrics", None, "The metrics."),
+    Column("file", None, "The role of a file of the run, or a part of the lock."),
+    Column("digest", None, "Its digest; of labels that of the dataset's manifest."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,32 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     path = run_path(run.id)
     title = f"Provenance of {name_question(lock)}"
     context = {"run": run, "summary": describe_subject(lock), "root": _describe_run(registry, run, lock)}
-    return Page("provenance", title, context, {}, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
+    tables = {"metrics": _tabulate_sources(run, lock)}
+    return Page("provenance", title, context, tables, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
+
+
+def _tabulate_sources(run: Run, lock: Lock) -> Table:
+    """Return a row for each file of each group of metrics that are computed from the same files."""
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for metric in () if run.end is None else run.end.metrics:
+        groups.setdefault(tuple(_list_sources(metric.name, run, lock)), []).append(metric.key)
+    rows = tuple((", ".join(names), *source) for sources, names in groups.items() for source in sources)
+    return Table("metrics", "From which files each metric is recomputed", _SOURCES, rows)
+
+
+def _list_sources(metric: str, run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield the files and documents from which a metric is recomputed, each with its digest."""
+    blobs = {} if run.end is None else run.end.blobs
+    if lock.dataset is UNSET:  # every metric of an operator is recomputed from all files of the run
+        yield from ((role, blob.digest) for role, blob in sorted(blobs.items()))
+        yield f"the manifest of operator {lock.subject.name} {lock.subject.version}", lock.subject.digest
+        return
+    yield from ((role, blobs[role].digest) for role in list_metric_roles(metric) if role in blobs)
+    if is_quality(metric):
+        dataset = lock.dataset
+        yield f"the labels of split {dataset.split} of {dataset.name} {dataset.version}", dataset.digest
+    if metric in {COST, "throughput_per_core"}:
+        yield f"the {'price' if metric == COST else 'number of CPUs'} in the lock", lock.id
 
 
 def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
@@ -59,7 +97,7 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
 
 def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
     harness = "a released harness" if is_released(lock.harness) else "not a released harness"
-    artifacts = tuple(_describe_artifact(registry, kind, artifact) for kind, artifact in lock.artifacts().items())
+    artifacts = tuple(_describe_artifact(registry, lock, kind, artifact) for kind, artifact in lock.artifacts().items())
     return Node(
         "the lock",
         lock.id,
@@ -68,7 +106,7 @@ def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
     )
 
 
-def _describe_artifact(registry: LocalRegistry, kind: Kind, artifact: LockedArtifact) -> Node:
+def _describe_artifact(registry: LocalRegistry, lock: Lock, kind: Kind, artifact: LockedArtifact) -> Node:
     """Return a locked artifact with the sources of its files, or with what is known if it is not published here."""
     name, path = f"{kind} {artifact.name} {artifact.version}", artifact_path(kind, artifact.name, artifact.version)
     try:
@@ -79,8 +117,14 @@ def _describe_artifact(registry: LocalRegistry, kind: Kind, artifact: LockedArti
         return Node(f"{name}, not published in this registry", artifact.digest)
     if entry.digest != artifact.digest:
         return Node(f"{name}; this registry has another manifest under this version", artifact.digest)
-    listed = tuple(Node(f"{file} from {source}") for file, source in list(sources.items())[:_FILES])
-    more = len(sources) - len(listed)
+    locked = list_image_files(lock) if kind == "image" else artifact.files
+    digests = {file.path: f"sha256:{file.sha256}" for file in locked}
+    files = tuple(dict.fromkeys((*digests, *sources)))
+    listed = tuple(
+        Node(f"{file} from {sources[file]}" if file in sources else file, digests.get(file, ""))
+        for file in files[:_FILES]
+    )
+    more = len(files) - len(listed)
     parts = (*listed, *([Node(f"{more} more files")] if more > 0 else ()))
     yanked = "" if entry.yanked is None else ", yanked"
     return Node(f"{name}, published {entry.published_at:%Y-%m-%d}{yanked}", entry.digest, path, parts)

@@ -7,9 +7,10 @@ from typing import Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.api.web.links import comparison_path, job_path, with_query
+from benchlock.api.web.links import comparison_path, job_path, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import make_compare
+from benchlock.api.web.pages.verdict_pages import find_earlier
 from benchlock.api.web.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
@@ -37,7 +38,7 @@ from benchlock.evaluator.queue.queue_types import (
 )
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject, name_question
-from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.registry.lock.lockfile import Lock
 
 ROWS: Final = 50
@@ -164,8 +165,14 @@ def _make_machine_row(machine: Machine) -> tuple[Cell, ...]:
     )
 
 
-def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
+def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunId | None = None) -> Page:
     """Make the page of a job, which renews itself until the job ends.
+
+    Args:
+        registry: The registry.
+        queue: Its queue.
+        id_: The job.
+        against: The run that the job repeats; None for the latest one before it.
 
     Raises:
         UnknownNameError: There is no such job.
@@ -188,6 +195,8 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId) -> Page:
         {
             "job": job,
             "explanation": explanation,
+            "verdict": _find_verdict(registry, job, against),
+            "against": against or job.run or "",
             "is_live": is_live,
             "events": f"{job_path(job.id)}/events" if is_live else "",
             "live": make_live(live[id_], job, lock, _find_run(registry, job)),
@@ -234,6 +243,17 @@ def _find_run(registry: LocalRegistry, job: Job) -> Run | None:
     with suppress(UnknownNameError):
         return registry.records.get(job.run)
     return None
+
+
+def _find_verdict(registry: LocalRegistry, job: Job, against: RunId | None) -> str:
+    """Return the path of the verdict on the run of a done job; empty without an earlier run of its lock."""
+    if job.state != "done" or job.run is None:
+        return ""
+    with suppress(UnknownNameError):
+        run = registry.records.get(job.run)
+        original = find_earlier(registry, run) if against is None else against
+        return "" if original is None else with_query(f"{run_path(run.id)}/verdict", against=original)
+    return ""
 
 
 def make_live(live: LiveJob, job: Job, lock: Lock | None, run: Run | None) -> LivePart | None:

@@ -13,10 +13,12 @@ from benchlock.api.web.pages.verdict_pages import find_earlier
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
     describe_extent,
@@ -29,14 +31,15 @@ from benchlock.evaluator.records.run_texts import (
     list_footnotes,
     name_question,
 )
-from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, parse_run_id
+from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
-    calls_of,
     clocks_disagree,
+    explain_unusable_times,
     flag_of,
     validity_of,
 )
+from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.report.report_files import make_report
 from benchlock.evaluator.report.single_run import chart_confusion
 from benchlock.evaluator.report.systems import group_systems
@@ -44,6 +47,7 @@ from benchlock.evaluator.statistics.metric_types import Metric, format_value
 from benchlock.evaluator.workflows import run_traces
 from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
 
 RUNS: Final = 50
 _LOG_LINES: Final = 200
@@ -166,9 +170,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
             *describe_load_generation(run, run.end).items(),
             *describe_resources(run.end.details).items(),
         )
-        context["evidence"] = "This record was not yet compared with its files." if run.evidence is None else (
-            f"The record {run.evidence.sentence}."
-        )  # fmt: skip
+        context["evidence"] = _describe_evidence(run.evidence, run.end)
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
         _add_results(registry, run, lock, context, tables)
@@ -184,6 +186,21 @@ def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
     return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
 
 
+def _describe_evidence(status: EvidenceStatus | None, end: RunEnd) -> str:
+    """Return what the comparison of a record with its files found, and what it covers."""
+    if status is None:
+        return "This record was not yet compared with its files."
+    sentence = f"The record {status.sentence}."
+    if status.state != "verified":
+        return sentence
+    count = sum(f"end.metrics.{metric.name}" not in status.reported for metric in end.metrics)
+    return (
+        f"{sentence} Checked: the digests of {format_count(len(end.blobs), 'file')}, and "
+        f"{format_count(count, 'metric')} recomputed from them. Not recomputed, because only the host and the harness "
+        f"know them: {format_count(len(status.reported), 'field')}, such as the packages and the facts of the host."
+    )
+
+
 def _add_results(
     registry: LocalRegistry, run: Run, lock: Lock, context: dict[str, Any], tables: dict[str, Table]
 ) -> None:
@@ -192,7 +209,9 @@ def _add_results(
     if run.end.metrics:
         tables["metrics"] = tabulate_metrics(run.end.metrics)
         context["shown"] = {"metrics": show_metrics(run.end.metrics)}
-        context["notes"] = tuple(list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server"))
+        is_timed = any(not is_quality(metric.name) and format_interval(metric) != "-" for metric in run.end.metrics)
+        notes = list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server")
+        context["notes"] = (*notes, *([SINGLE_RUNS] if is_timed else ()))
     if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
         try:
             sections = _report(registry, run, lock)
@@ -277,13 +296,21 @@ def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
         yield "bad", f"Metrics are withheld: the record {run.evidence.sentence}"
     if not is_released(lock.harness):
         yield "", f"Harness {lock.harness.version} is not a released harness: all metrics are self-reported."
-    validity, calls = validity_of(run), calls_of(run)
-    if validity is not None:
-        yield "good" if validity.valid else "bad", f"LoadGen result: {validity.words}"
+    yield from list_time_notices(run)
+
+
+def list_time_notices(run: Run) -> Iterator[tuple[str, str]]:
+    """Yield whether the times of a run are usable, and below that LoadGen's verdict, which says less."""
     if clocks_disagree(run):
         yield "bad", f"Times are unusable: {CLOCKS_DISAGREE}"
-    if calls is not None and (flag := flag_of(run)):
+    if flag := flag_of(run):
         yield "bad", f"Flagged: {flag}"
+    validity = validity_of(run)
+    if validity is not None and validity.valid:
+        is_usable = explain_unusable_times(run) is None
+        yield "good" if is_usable else "", f"LoadGen's own rules were met ({validity.words})"
+    elif validity is not None:
+        yield "bad", f"LoadGen result: {validity.words}"
 
 
 def _read_log(registry: LocalRegistry, run: Run) -> str:

@@ -24,6 +24,7 @@ from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, p
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
+from benchlock.registry.lock.lockfile import dataset_of
 from tests.api.web.conftest import Seeds
 from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.recorded import NOON
@@ -154,8 +155,24 @@ def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
     lock = seeds.registry.read_lock(run.start.lock)
     for digest in (lock.id, lock.harness.digest, *(artifact.digest for artifact in lock.artifacts().values())):
         assert digest in shown
+    files = (*lock.subject.files, *dataset_of(lock).files, *lock.image.platforms[0].wheels)
+    assert all(file.path in shown and f"sha256:{file.sha256}" in shown for file in files)
     with pytest.raises(UnknownNameError):
         make_provenance(seeds.registry, parse_run_id("run/01kam1v3mz4w0q3d5g7h9j2k4m"))
+
+
+def test_each_metric_names_the_files_from_which_it_is_recomputed(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    rows = make_provenance(seeds.registry, run.id).tables["metrics"].rows
+    files = {(name, file): digest for names, file, digest in rows for name in str(names).split(", ")}
+    assert {name for name, _ in files} == {metric.key for metric in run.end.metrics}
+    assert files["top1", "predictions"] == run.end.blobs["predictions"].digest
+    assert files["latency_p50", "samples"] == run.end.blobs["samples"].digest
+    dataset = dataset_of(seeds.registry.read_lock(run.start.lock))
+    labels = f"the labels of split {dataset.split} of {dataset.name} {dataset.version}"
+    assert files["top1", labels] == dataset.digest
+    assert ("latency_p50", labels) not in files
 
 
 def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:

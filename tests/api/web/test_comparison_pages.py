@@ -2,7 +2,8 @@
 
 import re
 from datetime import timedelta
-from html import unescape
+from html import escape, unescape
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,19 +15,23 @@ from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, l
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
-from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
-from benchlock.api.web.pages.run_pages import make_run
-from benchlock.api.web.pages.verdict_pages import make_verdict
+from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, request_path, write_lock
+from benchlock.api.web.pages.run_pages import list_time_notices, make_run
+from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.run_comparison import list_incomparabilities
+from benchlock.evaluator.records.comparison_types import Verdict
+from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
 from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
+from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
+from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
-from benchlock.evaluator.workflows.rerun import judge_recorded_run
+from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
-from benchlock.registry.lock.lockfile import dataset_of, load
+from benchlock.registry.lock.lockfile import LockedFile, dataset_of, load
 from tests.api.web.conftest import Seeds
+from tests.support.evaluator.evidence import make_run as make_recorded_run
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
@@ -53,6 +58,14 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
         assert part in text
     assert page.tables["artifacts"].column("manifest") == tuple(part.digest for part in lock.artifacts().values())
     assert page.tables["runs"].column("run") == (run.id,)
+    image = page.tables["artifacts"].records()[-1]
+    first = lock.image.platforms[0]
+    assert isinstance(first.wheels_lock, LockedFile)
+    files = {file.path: file.size for one in lock.image.platforms for file in (first.wheels_lock, *one.wheels)}
+    assert (image["files"], image["size"]) == (len(files), sum(files.values()))
+    assert len(files) > 1
+    assert page.tables["platforms"].column("size")[0] == sum(layer.size for layer in first.layers or ())
+    assert "It is not the SHA-256 of the lock file" in text
     assert "the request requires model/digits *" in text
     assert "no newer version is published" in text
     assert f'href="/locks/{lock.id}.toml"' in html(page)
@@ -156,6 +169,94 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
         make_verdict(registry, first.id, None)
 
 
+def test_a_verdict_answers_for_predictions_and_times_apart(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    _, again = seeds.run(lock), seeds.run(lock, slowness=3)
+    page = make_verdict(registry, again.id, None)
+    assert f"Predictions: undecided : bit-equal, but the harness {UNRELEASED}" in words(page)
+    assert "Times: not judged : the request states no equivalence" in words(page)
+    assert f'href="{escape(request_path(lock) or "")}"' in html(page)
+    strict = seeds.lock(equivalence={"latency_p50": 0.02})
+    _, again = seeds.run(strict), seeds.run(strict, slowness=3)
+    page = make_verdict(registry, again.id, None)
+    assert "Times: not judged : these runs cannot decide it" in words(page)  # their times are self-reported
+    assert "Change the request" not in words(page)
+
+
+def test_a_verdict_offers_the_earlier_runs_those_with_usable_times_first(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    calm = seeds.run(lock)
+    end = make_recorded_run(lock, registry.store, slowness=2).end
+    assert end is not None
+    busy = seeds.run(lock, end=replace(end, details={**end.details, "loadgen": {"clocks_agree": False}}))
+    last = seeds.run(lock, slowness=3)
+    page = make_verdict(registry, last.id, calm.id)
+    assert [id_ for id_, _ in page.context["choices"]] == [calm.id, busy.id]
+    assert f'<option value="{calm.id}" selected>' in html(page)
+    assert f'action="/runs/{last.id[4:]}/verdict"' in html(page)
+    assert f"{busy.id}, " in words(page)
+    assert words(page).count("times unusable") == 1
+
+
+def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    first, again = seeds.run(lock), seeds.run(lock, slowness=3)
+    for page in (make_verdict(registry, again.id, None), make_run(registry, open_queue(registry), first.id)):
+        local = unescape(render_page(page, Viewer(address="http://127.0.0.1:8000")).decode())
+        assert f"benchlock --registry http://127.0.0.1:8000 bundle create {first.id} -o run.tar" in local
+        assert f"<code>benchlock bundle import run.tar\nbenchlock rerun {first.id}</code>" in local
+        assert "bundle" not in render_page(page, Viewer(address="https://bench.example")).decode()
+
+
+def test_a_run_says_what_was_checked_and_what_its_intervals_leave_out(registry: LocalRegistry, seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    text = words(make_run(registry, open_queue(registry), run.id))
+    assert f"Checked: the digests of {len(run.end.blobs)} files, and {len(run.end.metrics)} metrics recomputed" in text
+    assert SINGLE_RUNS in text
+    assert "LoadGen's own rules were met (VALID" in text
+    disagree = run.end.details["loadgen"] | {"clocks_agree": False}
+    unusable = replace(run, end=replace(run.end, details={**run.end.details, "loadgen": disagree}))
+    first, (kind, last) = list_time_notices(unusable)
+    assert first[1].startswith("Times are unusable")
+    assert (kind, last[:19]) == ("", "LoadGen's own rules")
+
+
+WITHIN = Interval(0.99, 1.01)
+FAST = Finding(
+    "latency_p50", Ratio(1.001, WITHIN, WITHIN, 8, paired=False), None, 0.02, "equivalent", "+0.1%, within 2%"
+)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reasons", "reported", "predictions", "findings", "answers"),
+    [
+        ("reproduced", ("equal",), (f"8 {COUNTED}: {FAST.reason}",), "bit-equal", (FAST,), ("reproduced",) * 2),
+        ("not reproduced", ("slow",), (), "bit-equal", (replace(FAST, answer="different"),),
+         ("reproduced", "not reproduced")),
+        ("not reproduced", ("top1 was 1, and is 0",), (), "bit-equal", (), ("not reproduced", "not judged")),
+        ("not reproduced", ("1 sample differs",), (f"1 {COUNTED}, but",), "different", (),
+         ("not reproduced", "undecided")),
+        ("undecided", (f"harness 9 {UNRELEASED}",), (), "bit-equal", (), ("undecided", "not judged")),
+        ("reproduced", ("no predictions were requested",), (), None, (FAST,), ("not judged", "reproduced")),
+    ],
+)  # fmt: skip
+def test_no_answer_of_a_verdict_stands_for_the_other(
+    seeds: Seeds,
+    verdict: Any,  # noqa: ANN401 - fields of Verdict
+    reasons: Any,  # noqa: ANN401
+    reported: Any,  # noqa: ANN401
+    predictions: Any,  # noqa: ANN401
+    findings: Any,  # noqa: ANN401
+    answers: tuple[str, str],
+) -> None:
+    run = seeds.run(seeds.lock())
+    judged = Verdict(verdict, reasons, reported, run.id, run.id, predictions, findings)
+    found = answer_questions(judged, (run, run), {"latency_p50": 0.02})
+    assert tuple(answer for _, answer, _ in found) == answers
+    assert (COUNTED in found[1][2]) == (found[1][1] == "undecided")
+
+
 def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegistry, seeds: Seeds) -> None:
     runs = [seeds.run(seeds.lock(name), slowness=number) for number, name in enumerate(("digits", "other"), 1)]
     page = make_compare(registry, [run.id for run in runs], anyway=False)
@@ -171,6 +272,23 @@ def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegis
     assert "Not comparable" not in text
     assert "anyway=1" not in text
     assert [column.name for column in page.tables["results"].columns[1:]] == ["1: digits 1.0.0", "2: other 1.0.0"]
+
+
+def test_runs_of_one_lock_have_names_of_their_own_in_tables_prose_and_charts(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    lock = seeds.lock()
+    runs = [seeds.run(lock, slowness=number) for number in (1, 2)]
+    page = make_compare(registry, [run.id for run in runs], anyway=False)
+    names = [f"digits 1.0.0, {run.id[:14]}" for run in runs]
+    assert names[0] != names[1]
+    assert [column.name for column in page.tables["results"].columns[1:]] == [f"1: {names[0]}", f"2: {names[1]}"]
+    assert set(page.tables["findings"].column("system")) == {f"2: {names[1]}"}
+    assert all(answer.startswith(f"2: {names[1]}: ") for answer in page.context["answers"])
+    latency = next(section for section in page.context["sections"] if section.question == "How long do calls take?")
+    assert latency.table.column("name") == tuple(names)
+    assert all(f"{name}: half of the calls" in latency.answer[0] for name in names)
+    assert all(name in latency.charts[0].svg() for name in names)
 
 
 def test_incomparable_runs_show_reasons_and_no_figure_unless_asked(registry: LocalRegistry, seeds: Seeds) -> None:

@@ -1,12 +1,13 @@
 """The pages of the queue: jobs and machines, and one job with the reason for its state."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
 from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import queue_pages
 from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
@@ -16,9 +17,10 @@ from benchlock.evaluator.evidence.run_examination import Examiner
 from benchlock.evaluator.queue.queue_types import new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
-from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, facts, machine, queue_of, wish
+from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, end, facts, machine, queue_of, start, wish
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUNNER = Viewer(name="token/x", may=frozenset(("read", "run")), form_token="f0")
@@ -156,6 +158,29 @@ def test_the_reason_of_another_machine_is_text(registry: LocalRegistry, queue: S
 def test_an_unknown_job_is_unknown(registry: LocalRegistry, queue: SqlQueue) -> None:
     with pytest.raises(UnknownNameError):
         make_job(registry, queue, new_job_id(NOON))
+
+
+def test_a_done_job_leads_to_its_verdict_against_the_run_that_it_repeats(
+    registry: LocalRegistry, queue: SqlQueue
+) -> None:
+    queue.enrol(machine(1), BOOT, facts())
+    jobs, runs = [], []
+    for number in range(3):
+        jobs.append(queue.submit(wish()).id)
+        lease = queue.lease(machine(1), BOOT)
+        assert lease is not None
+        at = start().started_at + timedelta(seconds=number)
+        begun = start(new_run_id(at), started_at=at)
+        assert queue.begin(lease.fence, begun) is not None
+        queue.commit(lease.fence, begun.id, end())
+        runs.append(begun.id)
+    first, _, last = (shown(make_job(registry, queue, job)) for job in jobs)
+    assert f'href="/runs/{runs[0][4:]}"' in first
+    assert "/verdict" not in first
+    assert with_query(f"/runs/{runs[2][4:]}/verdict", against=runs[1]) in last
+    chosen = shown(make_job(registry, queue, jobs[2], runs[0]))
+    assert with_query(f"/runs/{runs[2][4:]}/verdict", against=runs[0]) in chosen
+    assert f'name="against" value="{runs[0]}"' in chosen
 
 
 def test_each_form_has_a_new_job(registry: LocalRegistry, queue: SqlQueue) -> None:

@@ -16,6 +16,7 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry, now, open_log
 from benchlock.api.service_log import JsonLines
+from benchlock.api.web.links import with_query
 from benchlock.api.web.pages import access_pages
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.artifact_names import parse_reference
@@ -113,7 +114,13 @@ def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
     assert field(text, "lock") == lock.id
     assert f"<option selected>{start.isolation}</option>" in text
     data = {"form_token": form_token, "lock": lock.id, "job": field(text, "job"), "isolation": start.isolation}
-    assert closed.post("/jobs", data=data, headers=OURS).status_code == 303
+    answer = closed.post("/jobs", data=data | {"against": start.id}, headers=OURS)
+    job = data["job"].replace("job/", "/jobs/")
+    assert (answer.status_code, answer.headers["location"]) == (303, with_query(job, against=start.id))
+    closed.post(f"{job}/cancel", data={"form_token": form_token}, headers=OURS)
+    assert field(closed.get(answer.headers["location"]).text, "against") == start.id
+    assert closed.post("/jobs", data=data | {"against": "<b>"}, headers=OURS).status_code == 422
+    assert closed.get(f"{job}?against=<b>").status_code == 422
     assert field(closed.get(f"/locks/{lock.id}").text, "lock") == lock.id
     sign_in(closed, tokens, "read")
     for page in (path, f"/locks/{lock.id}"):

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -173,18 +173,18 @@ def _environment() -> Environment:
 def render_page(page: Page, viewer: Viewer) -> bytes:
     """Return the HTML of a page for its viewer."""
     template = _environment().get_template(f"{page.template}.html.jinja")
-    address = urlsplit(viewer.path)
-    query = parse_qsl(address.query)
+    path, _, parameters = viewer.path.partition("?")
+    query = parse_qsl(parameters)
 
     def first_page(cursor: str) -> str:
         """Return the path of the first page of a list; empty on it. Lists go forward only."""
         others = {name: value for name, value in query if name != cursor}
-        return with_query(address.path, **others) if cursor in dict(query) else ""
+        return with_query(path, **others) if cursor in dict(query) else ""
 
     context: dict[str, Any] = {
         "page": page,
         "viewer": viewer,
-        "section": urlsplit(viewer.path).path.split("/")[1],
+        "section": path.split("/")[1],
         "first_page": first_page,
         "csv_query": lambda name: urlencode([*query, ("csv", name)]),
         **page.context,

@@ -148,6 +148,40 @@ def test_forms_of_others_and_of_those_who_may_not_change_nothing(
     assert "new" not in {token.name for token in tokens.list()}
 
 
+@pytest.mark.parametrize("path", ["/locks", "/tokens/revoke", "/jobs/01kam1v3mz4w0q3d5g7h9j2k4m/cancel"])
+@pytest.mark.parametrize(
+    ("referer", "page"),
+    [
+        ("http://127.0.0.1/new?model=a&split=b", "/new?model=a&amp;split=b"),
+        ("http://127.0.0.1//evil.example/a", "/"),
+        ("https://evil.example/a", "/"),
+        ("http://[", "/"),
+        (None, "/"),
+    ],
+)
+def test_signing_in_leads_to_the_page_of_a_form(closed: Client, path: str, referer: str | None, page: str) -> None:
+    headers = OURS if referer is None else OURS | {"referer": referer}
+    answer = closed.post(path, data={}, headers=headers)
+    assert (answer.status_code, field(answer.text, "next")) == (401, page)
+
+
+def test_signing_in_leads_to_any_page(closed: Client, tokens: Tokens) -> None:
+    path = "/model/\N{CJK UNIFIED IDEOGRAPH-540D}"
+    answer = closed.get(path)
+    assert answer.status_code == 401
+    _, secret = tokens.create("reader", Scopes.parse(["read"]))
+    for next_ in (field(answer.text, "next"), path):
+        closed.cookies.clear()
+        signed_in = closed.post("/sign-in", data={"token": secret.text, "next": next_}, headers=OURS)
+        assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/model/%E5%90%8D")
+
+
+def test_a_path_like_a_host_is_no_error_of_the_service(closed: Client, tokens: Tokens) -> None:
+    sign_in(closed, tokens, "read")
+    for path in ("//x", "//[x"):
+        assert closed.get(f"http://127.0.0.1{path}").status_code == 404
+
+
 def test_what_a_form_cannot_mean_is_said(closed: Client, tokens: Tokens, lock: Lock) -> None:
     data = {"form_token": sign_in(closed, tokens, "admin"), "lock": lock.id}
     for path, more, status, words in (

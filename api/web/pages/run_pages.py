@@ -28,7 +28,7 @@ from benchlock.evaluator.records.run_texts import (
     format_metric,
     list_footnotes,
 )
-from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, parse_run_id
+from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, VersionSelector, parse_run_id
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
     calls_of,
@@ -288,7 +288,8 @@ def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
 
 def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
     """Return other done runs on the same dataset, with which this one may be compared."""
-    found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
+    dataset = VersionSelector.parse(f"{lock.dataset.name}@={lock.dataset.version}")
+    found = registry.records.list_entries(chosen=RunFilter(outcome="done", dataset=dataset), limit=_OTHERS)
     locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
     return tuple(
         entry.id

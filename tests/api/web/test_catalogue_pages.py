@@ -15,7 +15,7 @@ from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.lock_pages import make_lock
 from benchlock.api.web.pages.provenance_pages import make_provenance
-from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
+from benchlock.api.web.pages.run_pages import RUNS, RunQuery, list_others, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_cell
@@ -26,8 +26,10 @@ from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from tests.api.web.conftest import Seeds
 from tests.support.api.html_tables import read_cells
+from tests.support.evaluator.evidence import CURRENT, IDX
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.frameworks import publish_framework
+from tests.support.resolution.variants import variant
 
 HEBREW = "\u05e9\u05dc\u05d5\u05dd"
 HOSTILE = '"><script>alert(1)</script><b onload=x>'
@@ -128,6 +130,28 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
     assert (row[0], row[5], row[6]) == (run.id, "single_stream", "done")
+
+
+def test_runs_to_compare_with_are_of_the_same_dataset(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchlock.api.web.pages.run_pages._OTHERS", 2)
+    lock = seeds.lock()
+    older, run = seeds.run(lock), seeds.run(lock)
+    busy = variant({
+        "model": {"name": "busy-model"},
+        "dataset": {"name": "busy"},
+        "files": IDX,
+        "lock": CURRENT,
+        "request": {
+            "model": {"name": "busy-model", "version": "*"},
+            "dataset": {"name": "busy", "version": "*", "split": lock.dataset.split},
+        },
+    })  # fmt: skip
+    busy.publish(seeds.registry.catalogue, seeds.registry.store, ("model", "dataset"))
+    seeds.registry.catalogue.put_lock(busy.lock)
+    for _ in range(2):
+        seeds.run(busy.lock)
+    assert list_others(seeds.registry, lock, run) == (older.id,)
+    assert list_others(seeds.registry, lock, older) == (run.id,)
 
 
 def test_a_failed_run_says_why_and_its_text_is_text(seeds: Seeds) -> None:

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import artifact_path, lock_path, run_path
+from benchlock.api.web.links import artifact_path, find_downloads, lock_path, run_path
 from benchlock.api.web.page import Page
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.harness_releases import is_released
@@ -20,7 +22,7 @@ _FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An item of a provenance: its text, digest, page, and sources."""
+    """An item of a provenance: its text, digest, page or file, and sources."""
 
     words: str
     digest: str = ""
@@ -46,7 +48,7 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     blobs = () if run.end is None else sorted(run.end.blobs.items())
     evidence = Node(
         "evidence: the files from which the metrics are recomputed",
-        parts=tuple(Node(role, blob.digest) for role, blob in blobs),
+        parts=tuple(_describe_file(registry, role, blob.digest) for role, blob in blobs),
     )
     state = "not yet compared with its files" if run.evidence is None else run.evidence.words
     imported = "" if run.imported_at is None else ", imported from another registry"
@@ -57,6 +59,11 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     )
 
 
+def _describe_file(registry: LocalRegistry, words: str, digest: str) -> Node:
+    """Return a file, with the path that downloads it if it is stored."""
+    return Node(words, digest, find_downloads(registry.store, [digest] if digest else []).get(digest))
+
+
 def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
     harness = "a released harness" if is_released(lock.harness) else "not a released harness"
     artifacts = tuple(_describe_artifact(registry, kind, artifact) for kind, artifact in lock.artifacts().items())
@@ -64,7 +71,7 @@ def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
         "the lock",
         lock.id,
         lock_path(lock.id),
-        (*artifacts, Node(f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
+        (*artifacts, _describe_file(registry, f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
     )
 
 
@@ -72,14 +79,18 @@ def _describe_artifact(registry: LocalRegistry, kind: Kind, artifact: LockedArti
     """Return a locked artifact with the sources of its files, or with what is known if it is not published here."""
     name, path = f"{kind} {artifact.name} {artifact.version}", artifact_path(kind, artifact.name, artifact.version)
     try:
-        entry, _, sources = registry.catalogue.read(
+        entry, manifest, sources = registry.catalogue.read(
             Reference(kind, parse_name(artifact.name), parse_version(artifact.version))
         )
     except BenchlockError:
         return Node(f"{name}, not published in this registry", artifact.digest)
     if entry.digest != artifact.digest:
         return Node(f"{name}; this registry has another manifest under this version", artifact.digest)
-    listed = tuple(Node(f"{file} from {source}") for file, source in list(sources.items())[:_FILES])
+    digests = {file.get("path"): f"sha256:{file['sha256']}" for file in msgspec.json.decode(manifest).get("files", ())}
+    listed = tuple(
+        _describe_file(registry, f"{file} from {source}", digests.get(file, ""))
+        for file, source in list(sources.items())[:_FILES]
+    )
     more = len(sources) - len(listed)
     parts = (*listed, *([Node(f"{more} more files")] if more > 0 else ()))
     yanked = "" if entry.yanked is None else ", yanked"

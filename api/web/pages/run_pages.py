@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.api.web.links import run_path, with_query
+from benchlock.api.web.links import find_downloads, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.run_lists import RUN_COLUMNS, find_lock, list_run_rows
@@ -28,7 +28,15 @@ from benchlock.evaluator.records.run_texts import (
     format_metric,
     list_footnotes,
 )
-from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunFilter, RunId, VersionSelector, parse_run_id
+from benchlock.evaluator.records.run_types import (
+    ALL_RUNS,
+    Outcome,
+    Run,
+    RunFilter,
+    RunId,
+    VersionSelector,
+    parse_run_id,
+)
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
     calls_of,
@@ -171,6 +179,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         )  # fmt: skip
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
+        context["downloads"] = find_downloads(registry.store, (blob.digest for blob in run.end.blobs.values()))
         _add_results(registry, run, lock, context, tables)
     trail = (("/runs", "Runs"),)
     title = f"{lock.model.name} {lock.model.version} on {lock.dataset.name}"

@@ -182,6 +182,46 @@ def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
         make_provenance(seeds.registry, parse_run_id("run/01kam1v3mz4w0q3d5g7h9j2k4m"))
 
 
+def test_stored_files_are_downloads_and_missing_ones_are_not(seeds: Seeds) -> None:
+    registry = seeds.registry
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    (missing, gone), *stored = sorted(run.end.blobs.items())
+    registry.store.delete(gone.digest)
+    shown = text(make_run(registry, open_queue(registry), run.id))
+    for role, blob in stored:
+        assert f'<a href="/v1/blobs/{blob.digest}" download="{role}">{role}</a>' in shown
+    assert f"<td>{missing}</td>" in shown
+    provenance = text(make_provenance(registry, run.id))
+    model = registry.catalogue.manifest_document(parse_reference("model/digits@1.0.0"))["files"][0]
+    artifact = text(make_artifact(registry, "model/digits", ""))
+    assert f'<a href="/v1/blobs/sha256:{model["sha256"]}" download=' in artifact
+    for page in (shown, provenance):
+        assert all(f'href="/v1/blobs/{blob.digest}"' in page for _, blob in stored)
+        assert gone.digest in page
+        assert f"/v1/blobs/{gone.digest}" not in page
+
+
+def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds.lock()
+    whole = make_artifact(seeds.registry, "dataset/digits", "")
+    files = whole.tables["files"].rows
+    assert len(files) > 1
+    assert "The manifest as published</summary>" in text(whole)
+    assert "The table shows" not in text(whole)
+    monkeypatch.setattr(artifact_pages, "FILES", 1)
+    monkeypatch.setattr(artifact_pages, "MANIFEST", 100)
+    part = make_artifact(seeds.registry, "dataset/digits", "")
+    assert part.tables["files"].rows == files
+    shown = text(part)
+    assert len(read_cells(render_page(part, Viewer()).decode(), "files")) == 1
+    assert f"The table shows 1 of {len(files)} files." in shown
+    assert f'<a href="{part.twin}">The manifest as published</a>' in shown
+    assert "<pre tabindex" not in shown.partition("<h2>Manifest</h2>")[2]
+
+
 def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:
     frameworks(registry, "acme", "1.0.0")
     entry = registry.catalogue.newest("framework", parse_name("acme"), None)

@@ -131,7 +131,7 @@ def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Pa
             "next": with_query("/runs", **given, cursor=cursor) if cursor else None,
         },
         {"runs": Table("runs", "Runs, newest first", RUN_COLUMNS, list_run_rows(registry, runs[:RUNS]))},
-        with_query("/v1/runs", **given),
+        with_query("/v1/runs", **given, cursor=query.cursor),
     )
 
 

@@ -24,7 +24,13 @@ from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
 HTML: Final = "text/html; charset=utf-8"
 _LEVEL: Final = 6
 _UNAUTHORIZED: Final = 401
-_TITLES: Final = {401: "Sign in", 403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not now"}
+_TITLES: Final = {
+    401: "Sign in",
+    403: "Not allowed",
+    404: "Not found",
+    429: "Too many requests",
+    503: "Service unavailable",
+}
 
 _TWIN: Any = {
     "title": "Leaderboards",

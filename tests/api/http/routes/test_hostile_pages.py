@@ -299,7 +299,7 @@ def test_a_form_on_a_locked_database_says_when_to_send_it_again(
     for path, answer in answers.items():
         assert (answer.status_code, answer.headers.get("retry-after")) == (503, "5"), path
         assert Reader(answer.text).acting == []
-        assert "Not now" in answer.text
+        assert "Service unavailable" in answer.text
         assert "Traceback" not in answer.text
         assert secret.text not in answer.text
 

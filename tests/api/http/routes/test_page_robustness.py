@@ -147,6 +147,6 @@ def test_a_locked_database_is_a_page_that_says_when_to_try_again(
         other.execute("BEGIN EXCLUSIVE")
         answer = pages.get(path)
         assert (answer.status_code, answer.headers.get("retry-after")) == (503, "5"), answer.text
-        assert "Not now" in answer.text
+        assert "Service unavailable" in answer.text
         assert "Traceback" not in answer.text
     read(pages, path)

@@ -9,7 +9,7 @@ from litestar import MediaType, Request, Response
 from litestar.datastructures import Cookie
 
 from benchlock.api.http.openapi import describe_body, describe_responses
-from benchlock.api.http.page_sessions import find_token, make_cookie, make_form_token
+from benchlock.api.http.page_sessions import find_return_path, find_token, make_cookie, make_form_token
 from benchlock.api.http.request_authorization import OpenAuthority
 from benchlock.api.http.responses import JSON, ON_ERRORS, BytesResponse
 from benchlock.api.http.service_state import Service
@@ -24,7 +24,13 @@ from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
 HTML: Final = "text/html; charset=utf-8"
 _LEVEL: Final = 6
 _UNAUTHORIZED: Final = 401
-_TITLES: Final = {401: "Sign in", 403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not now"}
+_TITLES: Final = {
+    401: "Sign in",
+    403: "Not allowed",
+    404: "Not found",
+    429: "Too many requests",
+    503: "Service unavailable",
+}
 
 _TWIN: Any = {
     "title": "Leaderboards",
@@ -94,12 +100,13 @@ def respond_with_twin(page: Page) -> BytesResponse:
     return BytesResponse(msgspec.json.encode(document), JSON, {})
 
 
-def make_problem_page(problem: Problem) -> Page:
-    """Make the page of an error; where nobody is signed in, with the form to do so."""
+def make_problem_page(problem: Problem, return_path: str) -> Page:
+    """Make the page of an error; where nobody is signed in, with the form to do so, which leads to ``return_path``."""
     title = _TITLES.get(problem.status, problem.title)
     if problem.detail == NOTHING_SERVED:
         problem = msgspec.structs.replace(problem, next="go to the front page, or search for an artifact")
-    return Page("problem", title, {"problem": problem, "wants_token": problem.status == _UNAUTHORIZED})
+    context = {"problem": problem, "wants_token": problem.status == _UNAUTHORIZED, "return_path": return_path}
+    return Page("problem", title, context)
 
 
 def _as_page(handler: Handler) -> Handler:
@@ -112,7 +119,7 @@ def _as_page(handler: Handler) -> Handler:
 
         problem = msgspec.json.decode(response.content, type=Problem)
         service = request.app.state.service
-        content = render_page(make_problem_page(problem), view(request, service))
+        content = render_page(make_problem_page(problem, find_return_path(request)), view(request, service))
         response.headers.pop("www-authenticate", None)  # a browser would ask for a password of its own
         is_stale = problem.status == _UNAUTHORIZED and find_token(request) is not None
         return Response(

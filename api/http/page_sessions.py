@@ -6,7 +6,7 @@ The cookie holds the token itself, so that revoking the token ends the session i
 import hashlib
 import hmac
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
@@ -20,6 +20,10 @@ COOKIE: Final = "benchlock_session"
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 _READING: Final = frozenset(("GET", "HEAD"))
 _LONGEST: Final = 200
+_LONGEST_PATH: Final = 2000
+"""The maximum length of a path in a Location header; no address of ours is longer."""
+_UNQUOTED: Final = "%/:?#[]@!$&'()*+,;="
+"""The reserved characters of addresses, and the sign of what is encoded already."""
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -69,7 +73,7 @@ def make_form_token(connection: Connection) -> str:
 
 
 def check_form(connection: Connection, fields: dict[str, str]) -> None:
-    """Require that a form comes from a page of this service.
+    """Require that a form comes from a page of this service, against cross-site request forgery (CSRF).
 
     Raises:
         ForbiddenError: A page of another host sent it, or a page of another session.
@@ -78,7 +82,7 @@ def check_form(connection: Connection, fields: dict[str, str]) -> None:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     is_ours = site in (None, "same-origin", "none")
     if origin is not None:
-        is_ours = is_ours and urlsplit(origin).netloc == headers.get("host")
+        is_ours = is_ours and origin.partition("://")[2] == headers.get("host")
     if site is None and origin is None:
         is_ours = False  # every browser sends one of them
     if not is_ours or not hmac.compare_digest(
@@ -90,6 +94,16 @@ def check_form(connection: Connection, fields: dict[str, str]) -> None:
 
 
 def local_path(text: str) -> str:
-    """Return ``text`` if it is a path of this service, else the path of the front page."""
+    """Return ``text`` if it is a path of this service, percent-encoded; else the path of the front page."""
     is_path = text.startswith("/") and not text.startswith("//") and text.isprintable() and "\\" not in text
-    return text if is_path and len(text) <= 2000 else "/"  # noqa: PLR2004 - longer than any address of ours
+    path = quote(text, safe=_UNQUOTED) if is_path and len(text) <= _LONGEST_PATH else "/"
+    return path if len(path) <= _LONGEST_PATH else "/"
+
+
+def find_return_path(connection: Connection) -> str:
+    """Return the path to show after signing in: of a form, which GET cannot load, that of the page that sent it."""
+    if connection.scope.get("method") in _READING:
+        query = connection.scope["query_string"].decode("ascii", "replace")
+        return local_path(connection.scope["path"] + (f"?{query}" if query else ""))
+    host, slash, path = connection.headers.get("referer", "").partition("://")[2].partition("/")
+    return local_path(slash + path) if host == connection.headers.get("host") else "/"

@@ -23,6 +23,11 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", options).enable("table").disable("image")
 
 
+def _keep_attribute(_tag: str, name: str, value: str) -> str | None:
+    """Drop links such as ``http:/a``, which browsers take as relative on a page of the same scheme."""
+    return value if name != "href" or value.lower().startswith(("http://", "https://")) else None
+
+
 def render_card(text: str) -> Markup:
     """Render a card, whose text is foreign: no HTML, script, image or style of it reaches the page.
 
@@ -35,6 +40,12 @@ def render_card(text: str) -> Markup:
             token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
     html = parser.renderer.render(tokens, parser.options, {})
     clean = nh3.clean(
-        html, tags=_TAGS, attributes=_LINK, url_schemes={"http", "https"}, link_rel="nofollow ugc noopener noreferrer"
+        html,
+        tags=_TAGS,
+        attributes=_LINK,
+        url_schemes={"http", "https"},
+        url_relative="deny",
+        attribute_filter=_keep_attribute,
+        link_rel="nofollow ugc noopener noreferrer",
     )
     return Markup(clean)  # noqa: S704 - cleaned above

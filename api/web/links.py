@@ -1,8 +1,11 @@
-"""The paths of pages, and which cells of tables lead to them."""
+"""The paths of pages and of stored files, and which cells of tables lead to them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote, urlencode
 
+from benchlock.artifacts.blob_store import BlobStore
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.analysis.tables import Cell
 from benchlock.registry.artifact_names import KINDS
 
@@ -52,6 +55,15 @@ def comparison_path(comparison: str) -> str:
 def leaderboard_path(dataset: str, split: str) -> str:
     """Return the path of the leaderboards of a dataset, ``NAME@VERSION``, and one of its splits."""
     return with_query("/leaderboards", dataset=dataset, split=split)
+
+
+def find_downloads(store: BlobStore, digests: Iterable[str]) -> Mapping[str, str]:
+    """Return the paths of those files that are stored, by digest as given: with or without the algorithm."""
+    full = {text: Digest(text if ":" in text else f"sha256:{text}") for text in digests}
+    try:
+        return {text: f"/v1/blobs/{digest}" for text, digest in full.items() if store.exists(digest)}
+    except UnavailableError:
+        return {}
 
 
 def with_query(path: str, **parameters: str | None) -> str:

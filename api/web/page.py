@@ -37,7 +37,7 @@ class Page:
         title: Its heading.
         context: What its template shows.
         tables: Its tables by the name under which the page offers them as CSV.
-        twin: The path of the same content as JSON at the API; None without one.
+        twin: The path at the API of the same content as JSON, or of the records behind it; None without one.
         trail: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
         has_secret: Whether it shows a secret, so that no cache may store it.

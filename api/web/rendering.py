@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -103,15 +104,29 @@ def _show_bytes(size: int) -> str:
     return format_cell(Column("size", "B"), size)
 
 
-def show_columns(table: Table) -> tuple[tuple[bool, Sequence[Markup]], ...]:
-    """Return the cells of each column as HTML, and whether the column is one of numbers."""
+def show_columns(
+    table: Table, downloads: Mapping[str, str] = MappingProxyType({})
+) -> tuple[tuple[bool, Sequence[Markup]], ...]:
+    """Return the cells of each column as HTML, and whether the column is one of numbers.
+
+    The first cell of a row is a link to the file of ``downloads`` whose digest is the last cell.
+    """
     columns = []
     for place, column in enumerate(table.columns):
         values = [row[place] for row in table.rows]
         is_numeric = column.name in _NUMERIC or any(isinstance(value, (int, float)) for value in values)
         cells = _align([format_cell(column, value) for value in values]) if is_numeric else None
         columns.append((is_numeric, cells or [_show_cell(value, column) for value in values]))
+    if downloads:
+        paths = (downloads.get(str(row[-1])) for row in table.rows)
+        columns[0] = (False, [_link_file(cell, path) for cell, path in zip(columns[0][1], paths, strict=True)])
     return tuple(columns)
+
+
+def _link_file(cell: Markup, path: str | None) -> Markup:
+    """Return a cell as a link that downloads a file under the last part of its name; as it is without a path."""
+    link = Markup('<a href="{}" download="{}">{}</a>')
+    return cell if path is None else link.format(path, cell.unescape().rpartition("/")[2], cell)
 
 
 def _show_cell(value: Cell, column: Column) -> Markup:
@@ -177,18 +192,18 @@ def _environment() -> Environment:
 def render_page(page: Page, viewer: Viewer) -> bytes:
     """Return the HTML of a page for its viewer."""
     template = _environment().get_template(f"{page.template}.html.jinja")
-    address = urlsplit(viewer.path)
-    query = parse_qsl(address.query)
+    path, _, parameters = viewer.path.partition("?")
+    query = parse_qsl(parameters)
 
     def first_page(cursor: str) -> str:
         """Return the path of the first page of a list; empty on it. Lists go forward only."""
         others = {name: value for name, value in query if name != cursor}
-        return with_query(address.path, **others) if cursor in dict(query) else ""
+        return with_query(path, **others) if cursor in dict(query) else ""
 
     context: dict[str, Any] = {
         "page": page,
         "viewer": viewer,
-        "section": urlsplit(viewer.path).path.split("/")[1],
+        "section": path.split("/")[1],
         "first_page": first_page,
         "csv_query": lambda name: urlencode([*query, ("csv", name)]),
         **page.context,

@@ -3,12 +3,14 @@
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import UNSET
+
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column
 from benchlock.evaluator.records.run_texts import list_remarks, select_headline
-from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
 from benchlock.registry.lock.lockfile import Lock
 
 _OTHERS: Final = 20
@@ -62,8 +64,11 @@ def find_lock(registry: LocalRegistry, lock: Digest) -> Lock | None:
 
 
 def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
-    """Return other done runs on the same dataset, with which this one may be compared."""
-    found = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=_OTHERS)
+    """Return other done runs on the same dataset or operator, with which this one may be compared."""
+    dataset = None
+    if lock.dataset is not UNSET:
+        dataset = VersionSelector.parse(f"{lock.dataset.name}@={lock.dataset.version}")
+    found = registry.records.list_entries(chosen=RunFilter(outcome="done", dataset=dataset), limit=_OTHERS)
     locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
     return tuple(
         entry.id

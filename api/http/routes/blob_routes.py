@@ -190,6 +190,7 @@ class BlobController(Controller):
             "etag": f'"{blob}"',
             "cache-control": CACHE_FOREVER,
             "accept-ranges": "bytes",
+            "content-disposition": "attachment",  # foreign bytes are never a page of this service
             "docker-content-digest": blob,
         }
         if matches_etag(blob, known):

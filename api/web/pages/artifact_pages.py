@@ -1,6 +1,7 @@
 """The page of an artifact: its manifest for readers, its card, its claims beside measured values, its versions."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -8,7 +9,7 @@ from markupsafe import Markup
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.cards import render_card
-from benchlock.api.web.links import artifact_path, with_query
+from benchlock.api.web.links import artifact_path, find_downloads, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.catalogue_pages import find_description, list_version_remarks
 from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
@@ -29,6 +30,10 @@ from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
 
 VERSIONS: Final = 50
+FILES: Final = 50
+"""The number of files on the page; the CSV and the JSON have all."""
+MANIFEST: Final = 16 << 10
+"""The maximum size of a manifest on the page, in bytes of JSON without spaces."""
 _RUNS: Final = 10
 _PARTS: Final = ("steps", "name", "type", "dtype", "shape")
 _FACTS: Final = ("task", "license", "format", "family", "predictor", "samples")
@@ -81,6 +86,8 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
     others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1)
     path = artifact_path(kind, name, str(reference.version))
     tables = {"files": _tabulate_files(document), "versions": _tabulate_versions(others[:VERSIONS])}
+    files = tables["files"].rows[:FILES]
+    text = msgspec.json.encode(document)
     context: dict[str, Any] = {
         "entry": entry,
         "kind": kind,
@@ -95,7 +102,10 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
         "inputs": tuple(_list_ports(document.get("inputs", ()) if kind == "model" else ())),
         "outputs": tuple(_list_ports(document.get("outputs", ()))),
-        "manifest": msgspec.json.format(msgspec.json.encode(document), indent=2).decode(),
+        "shown": {"files": replace(tables["files"], rows=files)},
+        "file_count": len(tables["files"].rows),
+        "downloads": find_downloads(registry.store, (str(row[-1]) for row in files)),
+        "manifest": msgspec.json.format(text, indent=2).decode() if len(text) <= MANIFEST else "",
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
         "next": with_query(path, below=str(others[VERSIONS - 1].reference.version)) if others[VERSIONS:] else None,
         **_read_card(registry, entry),

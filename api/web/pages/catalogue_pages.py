@@ -19,6 +19,8 @@ from benchlock.registry.manifests.manifest_types import Task
 NAMES: Final = 50
 """The number of names on a page of the catalogue."""
 _FRONT: Final = 10
+_BEHIND_VERSIONS: Final = "~"
+"""A precedence behind that of every version, so that the API continues with the next name, too."""
 _COLUMNS: Final = (
     Column("artifact", None, "Kind, name, and the newest version that is neither yanked nor a pre-release."),
     Column("description", None, "The description in the manifest."),
@@ -72,7 +74,7 @@ def make_catalogue(registry: LocalRegistry, query: CatalogueQuery, listing: Vers
     if listing.content == ANY_CONTENT:
         names = registry.catalogue.names(listing, NAMES + 1)
         last = names[NAMES - 1] if len(names) > NAMES else None
-        cursor = None if last is None else encode_cursor((*last, ""))
+        cursor = None if last is None else encode_cursor((*last, _BEHIND_VERSIONS))
         names = names[:NAMES]
     else:
         found = registry.catalogue.search(listing, NAMES)
@@ -90,7 +92,7 @@ def make_catalogue(registry: LocalRegistry, query: CatalogueQuery, listing: Vers
             "next": None if cursor is None else with_query("/artifacts", **given, cursor=cursor),
         },
         {"artifacts": _tabulate(registry, names)},
-        twin=with_query("/v1/artifacts", **given),
+        twin=with_query("/v1/artifacts", **given, cursor=query.cursor),
     )
 
 

@@ -70,8 +70,7 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     """
     chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
     runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1, with_host=True)
-    pairs, left_out = _pair(registry, runs[:NEWEST])
-    pairs = [pair for pair in pairs if query.split in ("", pair[0].inputs[1])]
+    pairs, left_out = _pair(registry, runs[:NEWEST], query.split)
     boards = make_boards(pairs, registry.store) if pairs else ()
     context: dict[str, Any] = {
         "dataset": query.dataset,
@@ -106,10 +105,17 @@ def _pin(dataset: str) -> str:
     return f"{name}@={version}" if at and version[:1].isdigit() else dataset
 
 
-def _pair(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[list[tuple[Lock, Run]], dict[str, int]]:
-    """Return the verified runs with their locks, and the number of the others by the reason.
+def _pair(
+    registry: LocalRegistry, runs: Iterable[Run | DamagedRun], split: str = ""
+) -> tuple[list[tuple[Lock, Run]], dict[str, int]]:
+    """Return the verified runs of a split with their locks, and the number of the others by the reason.
 
     A run with unusable times, for instance of a busy host, does not count if its lock has usable ones.
+
+    Args:
+        registry: The registry.
+        runs: The runs.
+        split: The split; empty for all. A run whose split cannot be read counts among the others.
     """
     locks: dict[Digest, Lock | None] = {}
     pairs, left_out = list[tuple[Lock, Run]](), Counter[str]()
@@ -121,6 +127,8 @@ def _pair(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[li
         lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
         if lock is None:
             left_out["whose lock cannot be read"] += 1
+        elif lock.dataset is UNSET or split not in ("", lock.dataset.split):
+            continue
         elif run.evidence is None or run.evidence.state != "verified":
             left_out["whose record is not verified"] += 1
         else:

@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import artifact_path, lock_path, run_path
+from benchlock.api.web.links import artifact_path, find_downloads, lock_path, run_path
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.lock_pages import list_image_files
 from benchlock.artifacts.errors import BenchlockError
@@ -33,7 +33,7 @@ _SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An item of a provenance: its text, digest, page, and sources."""
+    """An item of a provenance: its text, digest, page or file, and sources."""
 
     words: str
     digest: str = ""
@@ -84,7 +84,7 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     blobs = () if run.end is None else sorted(run.end.blobs.items())
     evidence = Node(
         "evidence: the files from which the metrics are recomputed",
-        parts=tuple(Node(role, blob.digest) for role, blob in blobs),
+        parts=tuple(_describe_file(registry, role, blob.digest) for role, blob in blobs),
     )
     state = "not yet compared with its files" if run.evidence is None else run.evidence.words
     imported = "" if run.imported_at is None else ", imported from another registry"
@@ -95,6 +95,11 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     )
 
 
+def _describe_file(registry: LocalRegistry, words: str, digest: str) -> Node:
+    """Return a file, with the path that downloads it if it is stored."""
+    return Node(words, digest, find_downloads(registry.store, [digest] if digest else []).get(digest))
+
+
 def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
     harness = "a released harness" if is_released(lock.harness) else "not a released harness"
     artifacts = tuple(_describe_artifact(registry, lock, kind, artifact) for kind, artifact in lock.artifacts().items())
@@ -102,7 +107,7 @@ def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
         "the lock",
         lock.id,
         lock_path(lock.id),
-        (*artifacts, Node(f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
+        (*artifacts, _describe_file(registry, f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
     )
 
 
@@ -121,7 +126,7 @@ def _describe_artifact(registry: LocalRegistry, lock: Lock, kind: Kind, artifact
     digests = {file.path: f"sha256:{file.sha256}" for file in locked}
     files = tuple(dict.fromkeys((*digests, *sources)))
     listed = tuple(
-        Node(f"{file} from {sources[file]}" if file in sources else file, digests.get(file, ""))
+        _describe_file(registry, f"{file} from {sources[file]}" if file in sources else file, digests.get(file, ""))
         for file in files[:_FILES]
     )
     more = len(files) - len(listed)

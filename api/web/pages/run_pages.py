@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.api.web.links import run_path, with_query
+from benchlock.api.web.links import find_downloads, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.verdict_pages import find_earlier
@@ -127,7 +127,7 @@ def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Pa
             "next": with_query("/runs", **given, cursor=cursor) if cursor else None,
         },
         {"runs": Table("runs", "Runs, newest first", RUN_COLUMNS, list_run_rows(registry, runs[:RUNS]))},
-        with_query("/v1/runs", **given),
+        with_query("/v1/runs", **given, cursor=query.cursor),
     )
 
 
@@ -173,6 +173,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         context["evidence"] = _describe_evidence(run.evidence, run.end)
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
+        context["downloads"] = find_downloads(registry.store, (blob.digest for blob in run.end.blobs.values()))
         _add_results(registry, run, lock, context, tables)
     trail = (("/runs", "Runs"),)
     title = name_question(lock)

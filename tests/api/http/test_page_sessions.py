@@ -23,6 +23,8 @@ def test_a_form_leads_to_a_page_of_this_service(text: str) -> None:
     assert (parts.scheme, parts.netloc) == ("", "")
     assert parts.path.startswith("/")
     assert not local_path(text).startswith(("//", "/\\"))
+    assert local_path(text).isascii()
+    assert local_path(local_path(text)) == local_path(text)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,7 @@ def test_a_form_leads_to_a_page_of_this_service(text: str) -> None:
         {},
         {"origin": "https://b.example"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"origin": "https://a.example", "sec_fetch_site": "same-site"},
         {"sec_fetch_site": "cross-site"},
     ],

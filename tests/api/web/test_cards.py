@@ -16,6 +16,14 @@ PIECES = (
     *("<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>", "<a href='javascript:x'>"),
     *("[a](javascript:alert)", "[b](data:text/html,x)", "![c](https://example.org/x.png)", "[d](https://example.org)"),
     *(
+        "[e](/sign-out)",
+        "[f](//evil.example/a)",
+        "[g](../../v1/docs)",
+        "[h](#main)",
+        "[i](?csv=x)",
+        "[j](http:/sign-out)",
+    ),
+    *(
         "# head",
         "\n\n",
         "| a |\n| - |\n| b |\n",
@@ -57,6 +65,15 @@ def test_nothing_that_acts_is_left(text: str) -> None:
 def test_links_are_marked_as_content_of_users() -> None:
     card = render_card("[d](https://example.org)")
     assert str(card) == '<p><a href="https://example.org" rel="nofollow ugc noopener noreferrer">d</a></p>\n'
+
+
+@pytest.mark.parametrize(
+    "link", ["/sign-out", "//evil.example/a", "../../v1/docs", "#main", "http:/sign-out", "https:a"]
+)
+def test_links_to_pages_of_the_service_are_text(link: str) -> None:
+    html = str(render_card(f"[x]({link})"))
+    assert "href" not in html
+    assert ">x<" in html
 
 
 @pytest.mark.parametrize(

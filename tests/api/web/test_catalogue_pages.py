@@ -17,6 +17,7 @@ from benchlock.api.web.pages.lock_pages import make_lock
 from benchlock.api.web.pages.provenance_pages import make_provenance
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
+from benchlock.api.web.run_lists import list_others
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
@@ -27,8 +28,10 @@ from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lockfile import dataset_of
 from tests.api.web.conftest import Seeds
 from tests.support.api.html_tables import read_cells
+from tests.support.evaluator.evidence import CURRENT, IDX
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.frameworks import publish_framework
+from tests.support.resolution.variants import variant
 
 HEBREW = "\u05e9\u05dc\u05d5\u05dd"
 HOSTILE = '"><script>alert(1)</script><b onload=x>'
@@ -131,6 +134,28 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert (row[0], row[5], row[6]) == (run.id, "single_stream", "done")
 
 
+def test_runs_to_compare_with_are_of_the_same_dataset(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchlock.api.web.pages.run_pages._OTHERS", 2)
+    lock = seeds.lock()
+    older, run = seeds.run(lock), seeds.run(lock)
+    busy = variant({
+        "model": {"name": "busy-model"},
+        "dataset": {"name": "busy"},
+        "files": IDX,
+        "lock": CURRENT,
+        "request": {
+            "model": {"name": "busy-model", "version": "*"},
+            "dataset": {"name": "busy", "version": "*", "split": dataset_of(lock).split},
+        },
+    })  # fmt: skip
+    busy.publish(seeds.registry.catalogue, seeds.registry.store, ("model", "dataset"))
+    seeds.registry.catalogue.put_lock(busy.lock)
+    for _ in range(2):
+        seeds.run(busy.lock)
+    assert list_others(seeds.registry, lock, run) == (older.id,)
+    assert list_others(seeds.registry, lock, older) == (run.id,)
+
+
 def test_a_failed_run_says_why_and_its_text_is_text(seeds: Seeds) -> None:
     end = RunEnd(outcome="failed", ended_at=NOON + timedelta(hours=1), failure_class="golden", failure_message=HOSTILE)
     failed = seeds.run(seeds.lock(), end=end)
@@ -173,6 +198,46 @@ def test_each_metric_names_the_files_from_which_it_is_recomputed(seeds: Seeds) -
     labels = f"the labels of split {dataset.split} of {dataset.name} {dataset.version}"
     assert files["top1", labels] == dataset.digest
     assert ("latency_p50", labels) not in files
+
+
+def test_stored_files_are_downloads_and_missing_ones_are_not(seeds: Seeds) -> None:
+    registry = seeds.registry
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    (missing, gone), *stored = sorted(run.end.blobs.items())
+    registry.store.delete(gone.digest)
+    shown = text(make_run(registry, open_queue(registry), run.id))
+    for role, blob in stored:
+        assert f'<a href="/v1/blobs/{blob.digest}" download="{role}">{role}</a>' in shown
+    assert f"<td>{missing}</td>" in shown
+    provenance = text(make_provenance(registry, run.id))
+    artifact = make_artifact(registry, "model/digits", "")
+    for row in artifact.tables["files"].rows:
+        assert f'<a href="/v1/blobs/sha256:{row[-1]}" download="{row[0]}">{row[0]}</a>' in text(artifact)
+    for page in (shown, provenance):
+        assert all(f'href="/v1/blobs/{blob.digest}"' in page for _, blob in stored)
+        assert gone.digest in page
+        assert f"/v1/blobs/{gone.digest}" not in page
+
+
+def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds.lock()
+    whole = make_artifact(seeds.registry, "dataset/digits", "")
+    files = whole.tables["files"].rows
+    assert len(files) > 1
+    assert "The manifest as published</summary>" in text(whole)
+    assert "The table shows" not in text(whole)
+    monkeypatch.setattr(artifact_pages, "FILES", 1)
+    monkeypatch.setattr(artifact_pages, "MANIFEST", 100)
+    part = make_artifact(seeds.registry, "dataset/digits", "")
+    assert part.tables["files"].rows == files
+    shown = text(part)
+    assert len(read_cells(render_page(part, Viewer()).decode(), "files")) == 1
+    assert f"The table shows 1 of {len(files)} files." in shown
+    assert f'<a href="{part.twin}">The manifest as published</a>' in shown
+    assert "<pre tabindex" not in shown.partition("<h2>Manifest</h2>")[2]
 
 
 def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:

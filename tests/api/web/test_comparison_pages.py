@@ -397,6 +397,8 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
     assert registry.examiner.compare(runs[2], again=True).damaged
     left = make_leaderboard(registry, query)
     assert "Left out: 1 run whose record is not verified." in words(left)
+    other = make_leaderboard(registry, LeaderboardQuery(query.dataset, "other"))
+    assert (other.facts["left_out"], "Left out" in words(other)) == ({}, False)
 
 
 def test_runs_with_unusable_times_do_not_count_beside_usable_ones(

@@ -86,6 +86,7 @@ def test_what_is_read_may_be_kept_for_ever_by_one_reader(client: Client) -> None
         assert answer.headers["cache-control"] == WHOLE
         assert answer.headers["etag"] == f'"{DIGEST}"'
         assert answer.headers["docker-content-digest"] == DIGEST
+        assert answer.headers["content-disposition"] == "attachment"
         assert answer.headers["accept-ranges"] == "bytes"
         assert answer.headers["x-content-type-options"] == "nosniff"
     assert (whole.content, head.content) == (CONTENT, b"")

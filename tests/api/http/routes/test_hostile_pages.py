@@ -24,6 +24,8 @@ from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.web.links import artifact_path, compare_path, leaderboard_path, lock_diff_path, lock_path, run_path
+from benchlock.api.web.pages.trace_pages import export_trace
+from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
@@ -245,6 +247,14 @@ def test_names_in_a_trace_are_texts(registry: LocalRegistry, lock: Lock, tmp_pat
         path = f"{run_path(record(registry, run, end).id)}/trace"
         assert f"0 {SHOWN}" in read(pages, path)
         assert pages.get(path).text.count("<svg") == 2
+        for format_ in EXPORTS:
+            assert f'href="{path}/{format_}"' in pages.get(path).text
+            answer = pages.get(f"{path}/{format_}")
+            assert answer.content == export_trace(registry, run.id, format_)
+            assert answer.headers["content-disposition"] == f'attachment; filename="trace-{format_}"'
+        events = pages.get(f"{path}/chrome").json()["traceEvents"]
+        assert {f"{number} {HOSTILE}" for number in range(len(LAYERS))} <= {event["name"] for event in events}
+        assert pages.get(f"{path}/none").status_code == 422
 
 
 def test_an_interval_without_an_end_has_no_number_there(pages: Client, opened: LocalRegistry, lock: Lock) -> None:
@@ -300,7 +310,7 @@ def test_a_form_on_a_locked_database_says_when_to_send_it_again(
     for path, answer in answers.items():
         assert (answer.status_code, answer.headers.get("retry-after")) == (503, "5"), path
         assert Reader(answer.text).acting == []
-        assert "Not now" in answer.text
+        assert "Service unavailable" in answer.text
         assert "Traceback" not in answer.text
         assert secret.text not in answer.text
 

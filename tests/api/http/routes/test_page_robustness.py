@@ -6,6 +6,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from html import unescape
+from typing import Any
 
 import pytest
 from litestar.testing import TestClient
@@ -108,6 +110,32 @@ def test_a_run_whose_blob_is_missing_is_a_page_that_names_the_blob(
         read(pages, path)
 
 
+def test_the_json_of_a_later_page_continues_as_the_page_does(
+    pages: Client, opened: LocalRegistry, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.catalogue.publish(published(DATASET, FILES["dataset"], version="1.1.0"), Provenance("", {}))
+    earlier, later = (
+        record(opened, make_run(lock, opened.store, at=NOON + timedelta(minutes=minute))) for minute in (0, 5)
+    )
+    monkeypatch.setattr("benchlock.api.web.pages.run_pages.RUNS", 1)
+    monkeypatch.setattr("benchlock.api.web.pages.catalogue_pages.NAMES", 1)
+
+    def follow(path: str) -> tuple[str, Any]:
+        """Return the next page after that of ``path``, and the JSON that it links."""
+        after = unescape(re.findall(r'rel="next" href="([^"]*)"', read(pages, path))[0])
+        page = read(pages, after)
+        return page, pages.get(unescape(re.findall(r'type="application/json" href="([^"]*)"', page)[0])).json()
+
+    page, document = follow("/runs?outcome=done")
+    assert [run["start"]["id"] for run in document["runs"]] == [earlier.id]
+    assert run_path(earlier.id) in page
+    assert run_path(later.id) not in page
+    for path in ("/artifacts", "/artifacts?search=digits"):
+        page, document = follow(path)
+        first = document["artifacts"][0]
+        assert f"/{first['kind']}/{first['name']}@" in page, path
+
+
 @pytest.mark.parametrize("path", ["/", "/artifacts", "/runs", "/leaderboards", "/jobs"])
 def test_a_locked_database_is_a_page_that_says_when_to_try_again(
     pages: Client, opened: LocalRegistry, monkeypatch: pytest.MonkeyPatch, path: str
@@ -119,6 +147,6 @@ def test_a_locked_database_is_a_page_that_says_when_to_try_again(
         other.execute("BEGIN EXCLUSIVE")
         answer = pages.get(path)
         assert (answer.status_code, answer.headers.get("retry-after")) == (503, "5"), answer.text
-        assert "Not now" in answer.text
+        assert "Service unavailable" in answer.text
         assert "Traceback" not in answer.text
     read(pages, path)

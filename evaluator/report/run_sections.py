@@ -287,6 +287,9 @@ def _advise(name: str, rates: Mapping[int, Metric]) -> str:
     if is_flat:
         sizes = f"the highest throughput, at batch {fastest}, is {highest}"
         return f"{name}: use batch {optimum}, because no size is proven faster: the intervals overlap; {sizes}."
+    if optimum == max(rates):
+        rule = "throughput still rises by more than 5 % with each doubling, so measure larger ones, too"
+        return f"{name}: use batch {optimum}, the largest that was measured: {highest}; {rule}."
     rule = f"use batch {optimum} (the smallest whose doubling gains 5 % or less)"
     return f"{name}: {rule}; the throughput is highest at batch {fastest}: {highest}."
 

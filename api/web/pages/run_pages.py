@@ -150,6 +150,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "run": run,
         "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
         "live": _find_live(queue, run, lock) if run.end is None else None,
+        "citation": f"{describe_subject(lock)}, harness {lock.harness.version}, {run.id}, lock {lock.id}",
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
         "shown": {},

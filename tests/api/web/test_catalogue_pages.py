@@ -128,6 +128,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     ]
     shown = text(page)
     assert f"benchlock rerun {run.id}" in shown
+    assert f"{run.id}, lock {run.start.lock}" in shown
     assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows

@@ -195,6 +195,9 @@ def test_batches_are_advised_by_their_metrics(system: System) -> None:
     flat = with_metrics(system, "batch_sweep", *(replace(rate, ci=Interval(50.0, 300.0)) for rate in rates))
     section = next(part for part in describe_runs([flat]) if part.table is not None and part.table.id == "batches")
     assert "use batch 1, because no size is proven faster" in section.answer[0]
+    rising = with_metrics(system, "batch_sweep", *rates[:2])
+    section = next(part for part in describe_runs([rising]) if part.table is not None and part.table.id == "batches")
+    assert "use batch 2, the largest that was measured: 190 samples/s, +90% over batch 1" in section.answer[0]
     few = with_metrics(system, "batch_sweep", *(replace(rate, ci=Interval(None, None)) for rate in rates))
     section = next(part for part in describe_runs([few]) if part.table is not None and part.table.id == "batches")
     assert "no batch size is recommended, because throughputs have no interval here" in section.answer[0]

@@ -13,7 +13,7 @@ from benchlock.evaluator.records.run_texts import list_remarks, select_headline
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
 from benchlock.registry.lock.lockfile import Lock
 
-_OTHERS: Final = 20
+OTHERS: Final = 20
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),
@@ -68,7 +68,7 @@ def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...
     dataset = None
     if lock.dataset is not UNSET:
         dataset = VersionSelector.parse(f"{lock.dataset.name}@={lock.dataset.version}")
-    found = registry.records.list_entries(chosen=RunFilter(outcome="done", dataset=dataset), limit=_OTHERS)
+    found = registry.records.list_entries(chosen=RunFilter(outcome="done", dataset=dataset), limit=OTHERS)
     locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
     return tuple(
         entry.id

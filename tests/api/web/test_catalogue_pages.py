@@ -136,7 +136,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
 
 
 def test_runs_to_compare_with_are_of_the_same_dataset(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchlock.api.web.pages.run_pages._OTHERS", 2)
+    monkeypatch.setattr("benchlock.api.web.run_lists.OTHERS", 2)
     lock = seeds.lock()
     older, run = seeds.run(lock), seeds.run(lock)
     busy = variant({

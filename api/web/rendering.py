@@ -34,9 +34,9 @@ _NAME: Final = 16
 
 _NUMERIC: Final = frozenset(("value", "low", "high", "ratio"))
 """The columns whose cells are aligned as numbers, also where they are written with a unit."""
-_FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| \S+)?)")
-"""A number up to its decimal point, and its fraction with its unit."""
-_WIDTHS: Final = (2, 4, 6, 8, 10, 14)
+_FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| .+)?)")
+"""A number up to its decimal point, and its fraction with its unit and mark."""
+_WIDTHS: Final = (2, 4, 6, 8, 10, 14, 26)
 """The widths of fractions with units, in characters, that the style sheet knows."""
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 _SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12, "comparison": 8}

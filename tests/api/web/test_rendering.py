@@ -38,14 +38,17 @@ def test_a_run_s_id_is_shortened_to_what_the_commands_accept_and_links_to_the_ru
 
 
 def test_numbers_are_aligned_by_their_decimal_points_and_keep_their_texts() -> None:
-    durations, texts = (4.4e-5, 1.25e-4, 1.5, None), ("44 µs", "125 µs", "1.5 s", "-")
-    rows = tuple(zip(durations, ("a", "b", "c", "d"), strict=True))
+    durations, texts = (
+        (4.4e-5, 1.25e-4, 1.5, None, "13 µs (self-reported)"),
+        ("44 µs", "125 µs", "1.5 s", "-", "13 µs (self-reported)"),
+    )
+    rows = tuple(zip(durations, ("a", "b", "c", "d", "e"), strict=True))
     (is_numeric, cells), (is_text_numeric, names) = show_columns(Table("x", "x", (Column("t", "s"), Column("n")), rows))
     assert (is_numeric, is_text_numeric) == (True, False)
-    assert list(names) == ["a", "b", "c", "d"]
+    assert list(names) == ["a", "b", "c", "d", "e"]
     assert [cell.striptags() for cell in cells] == list(texts)
     assert len({str(cell).split('"')[1] for cell in cells}) == 1  # one width for all that follows the points
-    assert [str(cell).partition("<")[0] for cell in cells] == ["44", "125", "1", "-"]
+    assert [str(cell).partition("<")[0] for cell in cells] == ["44", "125", "1", "-", "13"]
 
 
 def test_commands_name_the_service_that_shows_them() -> None:

@@ -132,6 +132,7 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
         "POST /v1/yanks",
         "POST /yank",
         "POST /jobs/{job_id:str}/cancel",
+        "POST /comparisons/{comparison:str}/cancel",
         "POST /tokens/revoke",
         "POST /v1/tokens/{token:str}/rotation",
         "PATCH /v1/machines/{name:str}",
@@ -158,14 +159,17 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
                     assert (name, answer.status_code, answer.json()["code"]) == (name, 507, "low-space")
                     refused.add(name)
     expected = {
+        "POST /comparisons",
         "POST /jobs",
         "POST /locks",
         "POST /tokens",
+        "POST /v1/comparisons/interleaved",
         "POST /v1/jobs",
         "POST /v1/locks",
         "POST /v1/tokens",
         "POST /v1/bundles",
         "POST /v1/leases",
+        "POST /v1/leases/{fence:str}/progress",
         "POST /v1/leases/{fence:str}/run",
         "PUT /v1/machines/{name:str}",
         "POST /v1/runs",

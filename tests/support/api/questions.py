@@ -268,6 +268,9 @@ class Questions:
             "POST /v1/leases": lambda: Question(body={"machine": "m1", "boot": BOOT, "nonce": "a-word", "wait": 0}),
             "GET /v1/leases/{fence}": lambda: Question({"fence": self._lease()[0]}),
             "PATCH /v1/leases/{fence}": lambda: Question({"fence": self._lease()[0]}, body={"phase": "measuring"}),
+            "POST /v1/leases/{fence}/progress": lambda: Question(
+                {"fence": self._lease()[0]}, body={"lines": [{"number": 1, "task": "golden", "done": 3, "total": 8}]}
+            ),
             "POST /v1/leases/{fence}/release": lambda: Question({"fence": self._lease()[0]}, body=release),
             "POST /v1/leases/{fence}/run": begun,
             "PUT /v1/leases/{fence}/run": committed,

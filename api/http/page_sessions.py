@@ -52,7 +52,7 @@ def find_token(connection: Connection) -> str | None:
 def make_cookie(connection: Connection, token: str) -> Cookie:
     """Make the cookie of a session; an empty token ends it. Without TLS, browsers keep it on the loopback alone.
 
-    A text that no header can hold is changed: it is no token before and after.
+    Characters that a header cannot hold are replaced; a text with such characters is not a valid token anyway.
     """
     is_local = is_loopback(urlsplit(f"//{connection.headers.get('host', '')}").hostname or "")
     return Cookie(

@@ -51,12 +51,16 @@ from benchlock.registry.resolution.version_search import DraftSnapshot, Preferen
 from benchlock.registry.versions.semantic_version import parse_version
 
 
-class Manifests(Protocol):
-    """Access to the published manifests that a lock is built from, and storage of the lock."""
+class ManifestReader(Protocol):
+    """Access to the published manifests that a lock is built from."""
 
     def manifest(self, reference: Reference) -> Manifest:
         """Return the manifest as published."""
         ...
+
+
+class Manifests(ManifestReader, Protocol):
+    """Access to the published manifests that a lock is built from, and storage of the lock."""
 
     def put_lock(self, lock: Lock) -> object:
         """Store a lock under its id; storing it again changes nothing."""
@@ -245,7 +249,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 
 def _read_manifests(
-    resolution: Resolution, catalogue: Manifests, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
+    resolution: Resolution, catalogue: ManifestReader, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
 ) -> ChosenManifests | ChosenOperator:
     draft_manifests = drafts or {}
 
@@ -276,7 +280,7 @@ def explain_resolution(request: Request, catalogue: Versions) -> tuple[Resolutio
     return resolution, reasons
 
 
-def check_resolution(request: Request, resolution: Resolution, store: BlobStore, catalogue: Manifests) -> None:
+def check_resolution(request: Request, resolution: Resolution, store: BlobStore, catalogue: ManifestReader) -> None:
     """Check that a resolution can be locked; nothing is stored. Raise as ``keep_lock``."""
     chosen = _read_manifests(resolution, catalogue)
     check_answerable(request, chosen)
@@ -284,7 +288,7 @@ def check_resolution(request: Request, resolution: Resolution, store: BlobStore,
     check_lockable(request, chosen, read_file_facts(file_questions(request, chosen), manifests, store))
 
 
-def check_choices(request: Request, resolution: Resolution, store: BlobStore, catalogue: Manifests) -> None:
+def check_choices(request: Request, resolution: Resolution, store: BlobStore, catalogue: ManifestReader) -> None:
     """Check what the manifests and the index of the split decide; of all files only the index is read.
 
     Args:

@@ -22,7 +22,7 @@ from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.job_routes import ComparisonIdIn, QueueService, queue_comparison_jobs
 from benchlock.api.http.routes.lock_routes import TOML
-from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, Form, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_FORM, LONGEST_PARAMETER, READ_PAGE, Form, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.web.links import comparison_path, lock_diff_path
@@ -37,7 +37,6 @@ _RUN: Final = "run/"
 _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
-_LONGEST_FORM: Final = 1 << 16
 _SEE_OTHER: Final = 303
 
 LockIn = Annotated[
@@ -170,7 +169,7 @@ class QueuedComparisonPageController(Controller):
     """The page of an interleaved comparison, and the forms that queue and cancel one."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @post("/comparisons", opt=RUN | ASK | PAGE, status_code=303)
     async def queue_comparison(

@@ -20,7 +20,7 @@ from benchlock.api.http.request_limits import ASK
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.job_routes import QueueService, queue_job
-from benchlock.api.http.routes.page_routes import LONGEST_PARAMETER, READ_PAGE, Form, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_FORM, LONGEST_PARAMETER, READ_PAGE, Form, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas.job_schemas import JobSubmission
@@ -32,7 +32,6 @@ from benchlock.registry.requests.evaluation_request import parse_request
 from benchlock.registry.requests.request_form import RequestFields
 from benchlock.registry.resolution.conflicts import ConflictError
 
-_LONGEST_FORM: Final = 1 << 16
 _FORM = make_dataclass(
     "FormParameters",
     [
@@ -86,7 +85,7 @@ class NewPageController(Controller):
     """The page of a new evaluation."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @get("/new", opt=READ_PAGE | ASK)
     async def show_new(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:

@@ -45,7 +45,7 @@ PUBLIC_PAGE = {"needs": "public"} | PAGE
 RunIn = Annotated[str, Parameter(max_length=30)]
 READ_PAGE = READ | PAGE
 LONGEST_PARAMETER: Final = 1024
-_LONGEST_FORM: Final = 1 << 16
+LONGEST_FORM: Final = 1 << 16
 
 
 def read_query(request: AnyRequest, type_: type[Query]) -> Query:
@@ -108,7 +108,7 @@ class AssetController(Controller):
         """Answer with an asset."""
         found = load_assets().get(name)
         if found is None:
-            raise UnknownNameError("there is no such asset")
+            raise UnknownNameError("unknown asset")
         return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
 
 
@@ -218,7 +218,7 @@ class SessionController(Controller):
     """Signing in and out."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @post("/sign-in", opt=PUBLIC_PAGE, status_code=303)
     async def sign_in(self, request: AnyRequest, data: Form) -> Response[bytes]:

@@ -16,7 +16,7 @@ from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.access_routes import revoke
 from benchlock.api.http.routes.artifact_routes import yank
 from benchlock.api.http.routes.job_routes import QueueService, queue_job
-from benchlock.api.http.routes.page_routes import READ_PAGE, Form, RunIn, choose, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_FORM, READ_PAGE, Form, RunIn, choose, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.artifact_schemas import YankRequest
@@ -40,7 +40,6 @@ from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
 
 AnyRequest = Request[Any, Any, Any]
-_LONGEST_FORM: Final = 1 << 16
 _DIGITS: Final = 10
 """The maximum number of digits in the number of a line."""
 
@@ -49,7 +48,7 @@ class QueuePageController(Controller):
     """The pages of the queue, and the forms that submit and cancel jobs."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @get("/jobs", opt=READ_PAGE | LIST)
     async def show_queue(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
@@ -114,7 +113,7 @@ class AccessPageController(Controller):
     """The pages of administrators."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @get("/tokens", opt=ADMIN | PAGE | LIST)
     async def list_tokens(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
@@ -153,7 +152,7 @@ class YankPageController(Controller):
     """The page that yanks a version, or undoes that."""
 
     include_in_schema = False
-    request_max_body_size = _LONGEST_FORM
+    request_max_body_size = LONGEST_FORM
 
     @get("/yank", opt=PUBLISH | PAGE | LIST)
     async def show_yank(

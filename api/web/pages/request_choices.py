@@ -91,10 +91,6 @@ class RequestChoices:
         self.model = cast("Model | None", find_newest(registry.catalogue, "model", fields.model))
         self.dataset = cast("Dataset | None", find_newest(registry.catalogue, "dataset", fields.dataset))
 
-    def put_lock(self, lock: object) -> object:
-        """Refuse to store anything."""
-        raise NotImplementedError(lock)
-
     def list_all(self) -> dict[str, list[Choice]]:
         """Return the choices by field."""
         splits = () if self.dataset is None else tuple(self.dataset.splits)[:OFFERED]

@@ -200,11 +200,11 @@ class LineDiff:
 
 def compare_lines(before: Lock, after: Lock) -> LineDiff:
     """Compare two lock files line by line."""
-    files = [dump(lock).split("\n") for lock in (before, after)]
-    if max(map(len, files)) > _COMPARED_LINES:
+    was, is_ = (dump(lock).split("\n") for lock in (before, after))
+    if max(len(was), len(is_)) > _COMPARED_LINES:
         return LineDiff((), None)
-    names = (f"{lock.id[:19]}….lock" for lock in (before, after))
-    lines = tuple(unified_diff(*files, *names, lineterm=""))
+    names = [f"{lock.id[:19]}….lock" for lock in (before, after)]
+    lines = tuple(unified_diff(was, is_, names[0], names[1], lineterm=""))
     shown = tuple(shorten(line, _SHOWN_CHARACTERS) for line in lines[:_SHOWN_LINES])
     return LineDiff(shown, len(lines) - len(shown))
 

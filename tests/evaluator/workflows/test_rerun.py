@@ -24,6 +24,7 @@ from benchlock.evaluator.workflows.rerun import (
     PREDICTIONS,
     LatestRun,
     find_latest_done,
+    find_margins,
     find_sides,
     judge_rerun,
     judge_reruns,
@@ -313,6 +314,45 @@ def test_a_request_without_an_equivalence_compares_two_runs(records: Records) ->
     kept(records, 0, "done")
     original, again = kept(records, 1, "done"), kept(records, 2, "done")
     assert find_sides(records, LOCK, original, again) == Sides((original,), (again,))
+
+
+def turn_of(number: int, *, control: bool) -> dict[str, Any]:
+    """A turn of a lock that a reviewer runs in turn with itself."""
+    part = {"kind": "comparison", "id": "5f0c3a9d1b22e47a", "round": number, "rounds": 6, "arm": 0}
+    return part | {"control": control, "margins": {"latency_p50": 0.05}}
+
+
+def test_a_lock_run_in_turn_with_itself_has_new_runs_and_runs_that_join_the_earlier_ones(records: Records) -> None:
+    earlier = timed(records, LOCK, 0)
+    turns = [(number, control) for number in range(1, 7) for control in (False, True)]
+    made = {
+        turn: timed(records, LOCK, 10 + place, turn_of(turn[0], control=turn[1])) for place, turn in enumerate(turns)
+    }
+    again = made[6, True]
+    assert find_margins(LOCK, again) == {"latency_p50": 0.05}
+    assert find_margins(LOCK, made[6, False]) == {}
+    found = find_sides(records, LOCK, earlier, again)
+    assert [run.id for run in found.originals] == [earlier.id, *(made[number, False].id for number in range(1, 7))]
+    assert [run.id for run in found.reruns] == [made[number, True].id for number in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("slowness", "word", "answer"), [(1.01, "reproduced", "equivalent"), (2.0, "not reproduced", "different")]
+)
+def test_the_margin_of_a_reviewer_decides_on_the_runs_that_state_it(
+    store: LocalStore, slowness: float, word: str, answer: str
+) -> None:
+    part = turn_of(1, control=True)
+    end = structs.replace(DONE, details={"part_of": part})
+
+    def measured(seconds: float) -> tuple[Run, ...]:
+        values = (metric("latency_p50", seconds + 1e-5 * place) for place in range(6))
+        return tuple(recorded(structs.replace(end, metrics=(value,)), lock=LOCK.id) for value in values)
+
+    before, after = measured(0.01), measured(0.01 * slowness)
+    found = judge_rerun(LOCK, before[0], after[0], store, Sides(before, after))
+    assert (found.verdict, [finding.answer for finding in found.times]) == (word, [answer])
+    assert found.times[0].margin == part["margins"]["latency_p50"]
 
 
 def test_a_rerun_ends_at_a_run_that_is_not_done_or_on_another_host() -> None:

@@ -57,8 +57,8 @@ class ComparisonSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Runs to queue in turn on one machine: ``rounds`` of each lock, and of the first lock again as a control.
 
     Without a ``machine``, the only one that can run all locks does. The margins are those that all locks state, unless
-    ``margins`` has another one for a metric. With margins, there may be a single lock: the verdict on its control runs
-    counts them as new runs, and its other runs with the earlier ones.
+    ``margins`` has another one for a metric. With margins, there may be a single lock, which runs twice a round: the
+    verdict on one of these runs compares all of them with the earlier runs of the lock.
     Submitting the same ``comparison`` again has no effect.
     """
 

@@ -44,8 +44,8 @@ class ComparisonRequest:
         locks: The locks, the reference first.
         machine: The machine that runs all of them; None for the only one that can.
         rounds: The number of rounds; None for the smallest balanced number.
-        margins: Relative margins of equivalence by metric, in place of those that all locks state. With margins, a
-            single lock may be compared with itself: half of its runs are new runs, as of a rerun.
+        margins: Relative margins of equivalence by metric, in place of those that all locks state. With margins, there
+            may be a single lock, which runs twice a round: its runs are the new ones of a verdict, as those of a rerun.
     """
 
     id: str

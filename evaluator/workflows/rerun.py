@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.comparison_types import ComparisonTurn, Verdict, read_turn
+from benchlock.evaluator.records.comparison_types import Verdict, read_turn
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
@@ -143,13 +143,8 @@ def find_margins(lock: Lock, again: Run) -> dict[str, float]:
     They are the margins that the lock states. A lock without margins may have been repeated with those of a reviewer:
     then the record of each run states them, since before the first run.
     """
-    turn = _find_control_turn(again)
+    turn = read_turn(again)
     return margins_of(lock) or ({} if turn is None else dict(turn.margins))
-
-
-def _find_control_turn(run: Run) -> ComparisonTurn | None:
-    turn = read_turn(run)
-    return turn if turn is not None and turn.control else None
 
 
 def repeat_rerun(original: Run, once: Callable[[Mapping[str, Any]], Run], runs: int) -> tuple[Run, ...]:
@@ -174,9 +169,9 @@ def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> 
     """Return the runs whose times decide whether ``again`` reproduces ``original``.
 
     The original's side has the finished runs of the lock on a similar host that are not reruns and were recorded before
-    the new ones. The new side has the runs of the same rerun. Of a lock that was run in turn with itself, the control
-    runs are new, and the runs between them are on the original's side. On each side the runs recorded last count.
-    Damaged runs are listed, and so are runs with the samples of an earlier one.
+    the new ones. The new side has the runs of the same rerun, or those of the same comparison that a margin was stated
+    for. On each side the runs recorded last count. Damaged runs are listed, and so are runs with the samples of an
+    earlier one.
     """
     if not find_margins(lock, again):
         return Sides((original,), (again,))
@@ -185,11 +180,12 @@ def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> 
     def is_alike(run: Run) -> bool:
         return _part_of(run) is None and not host_differences(original, run)
 
-    originals = (original, *_examine(records, (*candidates.partners, *candidates.earlier), is_alike))
+    originals = (original, *_examine(records, candidates.earlier, is_alike))
     reruns = (again, *_examine(records, candidates.same, lambda _: True))
     distinct, replays = drop_replays((*originals, *reruns))
     originals, reruns = (tuple(run for run in side if run in distinct) for side in (originals, reruns))
-    return Sides(_sort_runs(originals), _sort_runs(reruns), tuple(candidates.damaged), replays)
+    few = not margins_of(lock)
+    return Sides(_sort_runs(originals), _sort_runs(reruns), tuple(candidates.damaged), replays, few)
 
 
 @dataclass(slots=True)
@@ -197,14 +193,13 @@ class _Candidates:
     """The orders of runs that may belong to a side, by their summaries, and the ids of damaged runs."""
 
     earlier: list[tuple[int, RunId]] = field(default_factory=list)
-    partners: list[tuple[int, RunId]] = field(default_factory=list)
     same: list[tuple[int, RunId]] = field(default_factory=list)
     damaged: list[RunId] = field(default_factory=list)
 
 
 def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
-    part, turn, candidates = _part_of(again), _find_control_turn(again), _Candidates()
+    part, turn, candidates = _part_of(again), read_turn(again), _Candidates()
     before: RunId | None = None
     done = RunFilter(lock=lock.id, outcome="done")
     for _ in range(0, _MAX_SUMMARIES, RUNS_PER_PAGE):
@@ -214,8 +209,8 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 candidates.damaged.append(entry.id)
             elif entry.id in {original.id, again.id}:
                 continue
-            elif turn is not None and (its := read_turn(entry)) is not None and its.id == turn.id:
-                (candidates.same if its.control else candidates.partners).append(entry.order)
+            elif turn is not None and turn.margins and (its := read_turn(entry)) is not None and its.id == turn.id:
+                candidates.same.append(entry.order)
             elif (other := _part_of(entry)) is None:
                 candidates.earlier.append(entry.order)
             elif part is not None and other.id == part.id:

@@ -28,7 +28,7 @@ _FILES: Final = 50
 _DEEP: Final = 300
 """The number of items from which the lowest level is folded."""
 _LOCAL: Final = "a local file"
-_REMOTE: Final = ("https://", "http://", "hf://", "dvc://")
+_REMOTE: Final = ("https://", "http://", "hf://", "dvc://", "bundle:")
 _DVC_LOCAL: Final = ("dvc:///", "dvc://.", "dvc://file:")
 """The beginnings of sources in a DVC repository of the machine that published."""
 

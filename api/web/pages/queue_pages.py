@@ -309,8 +309,7 @@ def make_comparison(
         page = make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
     else:
         original = against or find_earlier(registry, registry.records.get(runs[0]))
-        new = [job.run for job in jobs if job.run is not None and job.part_of is not None and job.part_of.control]
-        page = make_verdict(registry, new[-1], original, queue)
+        page = make_verdict(registry, runs[-1], original, queue)
         return replace(page, twin=f"/v1/comparisons/interleaved/{comparison}")
     context = {**page.context, "path": path, "anyway": f"{path}?anyway=1"}
     twin = f"/v1/comparisons/interleaved/{comparison}"

@@ -22,6 +22,7 @@ from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.runner.self_reported_times import mark_run
+from benchlock.evaluator.statistics.equivalence import FEWEST
 from benchlock.evaluator.workflows.rerun import UNRELEASED, find_margins, judge_recorded_run, margins_of
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_automatic, is_quality
@@ -42,6 +43,7 @@ class RepetitionOffer:
         metrics: The metrics of time that a reviewer may choose; empty if the lock states the margins.
         rounds: The numbers of rounds, each with its number of runs and about how long they take.
         seconds: About how long one run takes, in words.
+        fewest: The number of earlier runs from which the times can also be refuted.
         obstacle: Why no number of runs can decide; empty if it can.
     """
 
@@ -50,6 +52,7 @@ class RepetitionOffer:
     metrics: tuple[str, ...] = ()
     rounds: tuple[tuple[int, int, str], ...] = ()
     seconds: str = ""
+    fewest: int = FEWEST
     obstacle: str = ""
 
 
@@ -80,7 +83,7 @@ def offer_repetition(registry: LocalRegistry, queue: SqlQueue | None, lock: Lock
     if not machines:
         return RepetitionOffer(lock.id, obstacle="no machine can run the lock now")
     each = (run.end.ended_at - run.start.started_at).total_seconds()
-    rounds = tuple((count, 2 * count, describe_seconds(2 * count * each)) for count in list_rounds(1))
+    rounds = tuple((count, 2 * count, describe_seconds(2 * count * each)) for count in list_rounds(1)[::3])
     return RepetitionOffer(lock.id, machines, () if margins_of(lock) else trusted, rounds, describe_seconds(each))
 
 

@@ -199,6 +199,7 @@ def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
         ("dvc://host.example/repository@main/net.onnx", "dvc://host.example/repository@main/net.onnx"),
         ("https://host.example/net.onnx", "https://host.example/net.onnx"),
         ("hf://acme/net@main/net.onnx", "hf://acme/net@main/net.onnx"),
+        ("bundle:sha256:00ff", "bundle:sha256:00ff"),
     ],
 )
 def test_the_source_of_a_file_says_nothing_of_the_machine_that_published_it(source: str, shown: str) -> None:

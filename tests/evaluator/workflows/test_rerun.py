@@ -322,37 +322,44 @@ def turn_of(number: int, *, control: bool) -> dict[str, Any]:
     return part | {"control": control, "margins": {"latency_p50": 0.05}}
 
 
-def test_a_lock_run_in_turn_with_itself_has_new_runs_and_runs_that_join_the_earlier_ones(records: Records) -> None:
+def test_the_runs_that_a_reviewer_made_with_a_margin_are_the_new_ones(records: Records) -> None:
     earlier = timed(records, LOCK, 0)
     turns = [(number, control) for number in range(1, 7) for control in (False, True)]
-    made = {
-        turn: timed(records, LOCK, 10 + place, turn_of(turn[0], control=turn[1])) for place, turn in enumerate(turns)
-    }
-    again = made[6, True]
-    assert find_margins(LOCK, again) == {"latency_p50": 0.05}
-    assert find_margins(LOCK, made[6, False]) == {}
-    found = find_sides(records, LOCK, earlier, again)
-    assert [run.id for run in found.originals] == [earlier.id, *(made[number, False].id for number in range(1, 7))]
-    assert [run.id for run in found.reruns] == [made[number, True].id for number in range(1, 7)]
+    made = [timed(records, LOCK, 10 + at, turn_of(turn[0], control=turn[1])) for at, turn in enumerate(turns)]
+    timed(records, LOCK, 40, turn_of(1, control=False) | {"id": "0" * 16})  # another comparison
+    for again in (made[0], made[-1]):
+        assert find_margins(LOCK, again) == {"latency_p50": 0.05}
+        found = find_sides(records, LOCK, earlier, again)
+        assert [run.id for run in found.originals] == [earlier.id]
+        assert [run.id for run in found.reruns] == [run.id for run in made]
+    assert find_margins(LOCK, earlier) == {}
+
+
+def slowed(slowness: float, count: int) -> tuple[Run, ...]:
+    """Runs that differ by a thousandth, and state the margin of a reviewer."""
+    values = (metric("latency_p50", 0.01 * slowness + 1e-5 * place) for place in range(count))
+    end = structs.replace(DONE, details={"part_of": turn_of(1, control=True)})
+    return tuple(recorded(structs.replace(end, metrics=(value,)), lock=LOCK.id) for value in values)
 
 
 @pytest.mark.parametrize(
-    ("slowness", "word", "answer"), [(1.01, "reproduced", "equivalent"), (2.0, "not reproduced", "different")]
+    ("originals", "news", "slowness", "word", "answers"),
+    [
+        (6, 6, 1.01, "reproduced", ["equivalent"]),
+        (6, 6, 2.0, "not reproduced", ["different"]),
+        (1, 12, 1.0, "reproduced", ["equivalent"]),
+        (1, 12, 1.05, "undecided", ["undecided"]),
+        (1, 12, 2.0, "undecided", ["undecided"]),  # a single run may have been disturbed
+        (1, 5, 1.0, "undecided", []),
+    ],
 )
 def test_the_margin_of_a_reviewer_decides_on_the_runs_that_state_it(
-    store: LocalStore, slowness: float, word: str, answer: str
+    store: LocalStore, originals: int, news: int, slowness: float, word: str, answers: list[str]
 ) -> None:
-    part = turn_of(1, control=True)
-    end = structs.replace(DONE, details={"part_of": part})
-
-    def measured(seconds: float) -> tuple[Run, ...]:
-        values = (metric("latency_p50", seconds + 1e-5 * place) for place in range(6))
-        return tuple(recorded(structs.replace(end, metrics=(value,)), lock=LOCK.id) for value in values)
-
-    before, after = measured(0.01), measured(0.01 * slowness)
-    found = judge_rerun(LOCK, before[0], after[0], store, Sides(before, after))
-    assert (found.verdict, [finding.answer for finding in found.times]) == (word, [answer])
-    assert found.times[0].margin == part["margins"]["latency_p50"]
+    before, after = slowed(1, originals), slowed(slowness, news)
+    found = judge_rerun(LOCK, before[0], after[0], store, Sides(before, after, few_originals=True))
+    assert (found.verdict, [finding.answer for finding in found.times]) == (word, answers)
+    assert {finding.margin for finding in found.times} <= {0.05}
 
 
 def test_a_rerun_ends_at_a_run_that_is_not_done_or_on_another_host() -> None:

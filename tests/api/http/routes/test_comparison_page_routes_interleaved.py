@@ -165,7 +165,7 @@ def test_a_reviewer_states_a_margin_and_one_button_decides_the_times(
     text = pages.get(verdict).text
     assert "<option selected>latency_p50</option>" in text
     assert '<option value="6">12 runs, about' in text
-    form = {**fields(text), "against": first.id, "metric": "latency_p50", "margin": "10"}
+    form = {**fields(text), "against": first.id, "metric": "latency_p50", "margin": "10", "rounds": "6"}
     for wrong in ({"margin": "0"}, {"margin": "100"}, {"margin": "x"}, {"metric": "speed"}, {"margin": ""}):
         assert pages.post("/comparisons", data=form | wrong, headers=OURS).status_code == 422, wrong
     answer = pages.post("/comparisons", data=form, headers=OURS)
@@ -179,6 +179,7 @@ def test_a_reviewer_states_a_margin_and_one_button_decides_the_times(
     done = pages.get(answer.headers["location"]).text
     assert "The margin (latency_p50 0.1) is a reviewer's, not the lock's" in done
     assert f'<a href="{run_path(first.id)}">{first.id}</a>' in done
+    assert "<strong>Times: reproduced</strong>: latency_p50: within the margin of the reviewer" in done
 
 
 def test_what_cannot_be_compared_in_turn_is_refused(

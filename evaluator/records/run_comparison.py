@@ -300,9 +300,11 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         and (few := judge_few(metric.key, a, b, margin)) is not None
     ):
         times.findings.append(few)
-        target = times.reported if few.answer == "equivalent" else times.undecided
-        step = "" if few.answer == "equivalent" else "; next: a wider margin, a quieter host, or more original runs"
-        target.append(f"{counts}: {few.reason}{step}")
+        if few.answer == "equivalent":
+            times.reported.append(f"{counts}: {few.reason}")
+        else:
+            step = "next: a wider margin, a quieter host, or more original runs"
+            times.undecided.append(f"{counts}: {few.reason}; {step}")
         return
     estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if estimate is None:

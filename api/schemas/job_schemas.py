@@ -47,17 +47,26 @@ class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     machine: MachineText | None = None
 
 
+Margins = Annotated[
+    dict[Annotated[str, Meta(max_length=64)], Annotated[float, Meta(gt=0, lt=1)]],
+    Meta(max_length=16, description="Relative margins by metric.", examples=[{"latency_p50": 0.05}]),
+]
+
+
 class ComparisonSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Runs to queue in turn on one machine: ``rounds`` of each lock, and of the first lock again as a control.
 
-    Without a ``machine``, the only one that can run all locks does. The margins are those that all locks state.
+    Without a ``machine``, the only one that can run all locks does. The margins are those that all locks state, unless
+    ``margins`` has another one for a metric. With margins, there may be a single lock, which runs twice a round: the
+    verdict on one of these runs compares all of them with the earlier runs of the lock.
     Submitting the same ``comparison`` again has no effect.
     """
 
-    locks: Annotated[tuple[DigestText, ...], Meta(min_length=2, max_length=MAX_COMPARED_LOCKS)]
+    locks: Annotated[tuple[DigestText, ...], Meta(min_length=1, max_length=MAX_COMPARED_LOCKS)]
     machine: MachineText | None = None
     rounds: Annotated[int, Meta(ge=MIN_ROUNDS, le=MAX_ROUNDS)] | None = None
     comparison: ComparisonId | UnsetType = UNSET
+    margins: Margins = {}
 
 
 class QueuedComparison(Struct, frozen=True, kw_only=True):

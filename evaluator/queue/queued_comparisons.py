@@ -1,7 +1,7 @@
 """Interleaved comparisons as jobs: the machines that can run all locks, and the jobs in their order."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -23,6 +23,7 @@ from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.workflows.compare import (
     balanced_orders,
+    check_margins,
     check_question,
     default_rounds,
     plan_turns,
@@ -43,12 +44,15 @@ class ComparisonRequest:
         locks: The locks, the reference first.
         machine: The machine that runs all of them; None for the only one that can.
         rounds: The number of rounds; None for the smallest balanced number.
+        margins: Relative margins of equivalence by metric, in place of those that all locks state. With margins, there
+            may be a single lock, which runs twice a round: its runs are the new ones of a verdict, as those of a rerun.
     """
 
     id: str
     locks: Sequence[Lock]
     machine: MachineId | None = None
     rounds: int | None = None
+    margins: Mapping[str, float] = field(default_factory=dict)
 
 
 def list_rounds(locks: int) -> tuple[int, ...]:
@@ -88,8 +92,11 @@ def queue_comparison(
             f"cannot compare {len(locks)} locks in {rounds} rounds",
             next_step=f"choose at most {MAX_COMPARED_LOCKS} different locks and {MAX_ROUNDS} rounds",
         )
-    margins = shared_margins(locks)
-    check_question(locks, margins)
+    margins = {**shared_margins(locks), **request.margins}
+    if len(locks) == 1 and margins:
+        check_margins(locks, margins)
+    else:
+        check_question(locks, margins)
     jobs = {lock.id: make_job_request(lock, store, None, now) for lock in locks}
     machine = _choose_machine(queue, [job.wants for job in jobs.values()], request.machine)
     turns: list[tuple[JobRequest, ComparisonTurn]] = []

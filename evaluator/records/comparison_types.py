@@ -3,11 +3,12 @@
 import secrets
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from benchlock.artifacts.digest import DigestText
 from benchlock.artifacts.json_codec import prepare_decoder
-from benchlock.evaluator.records.run_types import RunText
+from benchlock.evaluator.records.run_types import Run, RunText
 from benchlock.evaluator.statistics.metric_types import Finding
 
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
@@ -31,6 +32,14 @@ class ComparisonTurn(Struct, frozen=True, kw_only=True):
     arm: int
     control: bool
     margins: dict[str, float]
+
+
+def read_turn(run: Run) -> ComparisonTurn | None:
+    """Return the turn in an ended run's record; None if there is none that is valid."""
+    try:
+        return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), ComparisonTurn)
+    except msgspec.ValidationError:
+        return None
 
 
 class Verdict(Struct, frozen=True):

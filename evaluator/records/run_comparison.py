@@ -12,7 +12,7 @@ from benchlock.evaluator.records.comparison_types import Conclusion, Verdict
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, explain_unusable_times, validity_of
-from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, ratio, runs_to_decide
+from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, judge_few, ratio, runs_to_decide
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
@@ -123,12 +123,14 @@ class Sides(Struct, frozen=True):
         reruns: The new runs.
         damaged: The ids of runs with damaged records, which may belong to a side.
         replays: A sentence on each run that has the samples of another run and does not count.
+        few_originals: Whether fewer than ``FEWEST`` runs on the original's side may decide.
     """
 
     originals: tuple[Run, ...]
     reruns: tuple[Run, ...]
     damaged: tuple[RunId, ...] = ()
     replays: tuple[str, ...] = ()
+    few_originals: bool = False
 
 
 @dataclass(slots=True)
@@ -292,6 +294,18 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         for side in (sides.originals, sides.reruns)
     )
     counts = f"{metric.key} of {len(a)} original and {len(b)} {COUNTED}"
+    if (
+        sides.few_originals
+        and 0 < len(a) < FEWEST <= len(b)
+        and (few := judge_few(metric.key, a, b, margin)) is not None
+    ):
+        times.findings.append(few)
+        if few.answer == "equivalent":
+            times.reported.append(f"{counts}: {few.reason}")
+        else:
+            step = "next: a wider margin, a quieter host, or more original runs"
+            times.undecided.append(f"{counts}: {few.reason}; {step}")
+        return
     estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if estimate is None:
         unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))

@@ -208,6 +208,39 @@ def judge(metric: str, direction: str, ratio: Ratio, control: Ratio | None, marg
     return Finding(metric, ratio, control, margin, answer, f"{change}, {reason}")
 
 
+def judge_few(metric: str, a: Sequence[float], b: Sequence[float], margin: float) -> Finding | None:
+    """Return the finding on few earlier runs, by the spread of all runs; None where a value is not positive.
+
+    Student's t with a pooled variance (Biometrika 6, 1908), for runs that have the same spread because they are of one
+    lock on one kind of host. For a single earlier run it is the prediction interval. The answer is never ``different``:
+    so few runs may all have been disturbed.
+
+    Args:
+        metric: The name of the metric.
+        a: The values of the earlier runs, at least one.
+        b: The values of the new runs, at least two.
+        margin: The margin stated before the new runs.
+    """
+    if min(*a, *b) <= 0:
+        return None
+    first, second = np.log(a), np.log(b)
+    degrees = len(a) + len(b) - 2
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in (first, second))
+    error = math.sqrt(DRIFT * squares / degrees * (1 / len(a) + 1 / len(b)))
+    estimate = replace(
+        _ratio(float(second.mean() - first.mean()), error, degrees, len(b), paired=False), n=min(len(a), len(b))
+    )
+    assert estimate.value is not None
+    change = format_change(estimate.value - 1)
+    if _is_inside(estimate.narrow, margin):
+        reason = f"{change}, and its interval lies within the margin of {margin:.1%}"
+        return Finding(metric, estimate, None, margin, "equivalent", reason)
+    is_beyond = not 1 - margin <= estimate.value <= 1 + margin
+    place = "beyond" if is_beyond else "within"
+    why = "which few earlier runs cannot confirm" if is_beyond else "but its interval is not"
+    return Finding(metric, estimate, None, margin, "undecided", f"{change}, {place} the margin of {margin:.1%}, {why}")
+
+
 def find_no_ratio(metric: str, a: Sequence[float], b: Sequence[float], margin: float | None) -> Finding:
     """Return the undecided finding on runs with a value of 0; its reason has the difference."""
     reason = f"{centre(b) - centre(a):+.4g} between the medians (no ratio, because a run has 0)"

@@ -19,6 +19,7 @@ from benchlock.evaluator.records.comparison_types import (
     ComparisonReport,
     ComparisonTurn,
     new_comparison_id,
+    read_turn,
 )
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.replayed_runs import drop_replays
@@ -136,6 +137,21 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
     """
     if len(locks) < 2:  # noqa: PLR2004 - two make a pair
         raise InvalidInputError("a comparison needs at least two locks", next_step="give two or more locks")
+    check_margins(locks, margins)
+    reasons = [f"{other.id}: {reason}" for other in locks[1:] for reason in question_differences(locks[0], other)]
+    if reasons:
+        raise RefusedError(
+            f"runs of these locks are not comparable with runs of {locks[0].id}: {'; '.join(reasons)}",
+            next_step="lock requests with the same dataset, scenario and harness",
+        )
+
+
+def check_margins(locks: Sequence[Lock], margins: Margins) -> None:
+    """Raise unless all locks have the metrics of ``margins``.
+
+    Raises:
+        InvalidInputError: A margin is of another metric.
+    """
     for name in margins:
         if any(name not in lock.metrics for lock in locks):
             raise InvalidInputError(
@@ -143,12 +159,6 @@ def check_question(locks: Sequence[Lock], margins: Margins) -> None:
                 where=name,
                 next_step=f"state margins for metrics that all locks measure: {', '.join(shared_metrics(locks))}",
             )
-    reasons = [f"{other.id}: {reason}" for other in locks[1:] for reason in question_differences(locks[0], other)]
-    if reasons:
-        raise RefusedError(
-            f"runs of these locks are not comparable with runs of {locks[0].id}: {'; '.join(reasons)}",
-            next_step="lock requests with the same dataset, scenario and harness",
-        )
 
 
 def shared_metrics(locks: Sequence[Lock]) -> tuple[str, ...]:
@@ -324,7 +334,7 @@ def _read_turns(pairs: Sequence[LockedRun]) -> list[ComparisonTurn] | None:
     A record states its own turn, so the turns must be consistent: the same margins in all of them, one lock per arm,
     the first arm's lock as the control, one run per arm and round, and the same rounds in every arm.
     """
-    turns = [turn for turn in (_read_turn(run) for _, run in pairs) if turn is not None]
+    turns = [turn for turn in (read_turn(run) for _, run in pairs) if turn is not None]
     if len(turns) < len(pairs) or any((turn.id, turn.margins) != (turns[0].id, turns[0].margins) for turn in turns):
         return None
     rounds: dict[tuple[bool, int], list[int]] = {}
@@ -338,14 +348,6 @@ def _read_turns(pairs: Sequence[LockedRun]) -> list[ComparisonTurn] | None:
     has_one_lock_each = all(len(ids) == 1 for ids in locks.values())
     has_own_control = all(arm == 0 for control, arm in rounds if control)
     return turns if is_complete and is_unique and has_one_lock_each and has_own_control else None
-
-
-def _read_turn(run: Run) -> ComparisonTurn | None:
-    """Return the turn in an ended run's record; None if there is none that is valid."""
-    try:
-        return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), ComparisonTurn)
-    except msgspec.ValidationError:
-        return None
 
 
 def _compare_arms(arms: Sequence[Arm], margins: Margins, pair: Pair | None, *, interleaved: bool) -> Comparison:

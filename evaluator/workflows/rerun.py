@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.comparison_types import Verdict
+from benchlock.evaluator.records.comparison_types import Verdict, read_turn
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
@@ -137,6 +137,16 @@ def margins_of(lock: Lock) -> dict[str, float]:
     return {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
 
 
+def find_margins(lock: Lock, again: Run) -> dict[str, float]:
+    """Return the margins that decide on the times of a new run.
+
+    They are the margins that the lock states. A lock without margins may have been repeated with those of a reviewer:
+    then the record of each run states them, since before the first run.
+    """
+    turn = read_turn(again)
+    return margins_of(lock) or ({} if turn is None else dict(turn.margins))
+
+
 def repeat_rerun(original: Run, once: Callable[[Mapping[str, Any]], Run], runs: int) -> tuple[Run, ...]:
     """Run a lock again up to ``runs`` times; stop at a run that is not done or has another kind of host.
 
@@ -159,10 +169,11 @@ def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> 
     """Return the runs whose times decide whether ``again`` reproduces ``original``.
 
     The original's side has the finished runs of the lock on a similar host that are not reruns and were recorded before
-    the new ones. The new side has the runs of the same rerun. On each side the runs recorded last count. Damaged
-    runs are listed, and so are runs with the samples of an earlier one.
+    the new ones. The new side has the runs of the same rerun, or those of the same comparison that a margin was stated
+    for. On each side the runs recorded last count. Damaged runs are listed, and so are runs with the samples of an
+    earlier one.
     """
-    if not margins_of(lock):
+    if not find_margins(lock, again):
         return Sides((original,), (again,))
     candidates = _find_candidates(records, lock, original, again)
 
@@ -173,7 +184,8 @@ def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> 
     reruns = (again, *_examine(records, candidates.same, lambda _: True))
     distinct, replays = drop_replays((*originals, *reruns))
     originals, reruns = (tuple(run for run in side if run in distinct) for side in (originals, reruns))
-    return Sides(_sort_runs(originals), _sort_runs(reruns), tuple(candidates.damaged), replays)
+    few = not margins_of(lock)
+    return Sides(_sort_runs(originals), _sort_runs(reruns), tuple(candidates.damaged), replays, few)
 
 
 @dataclass(slots=True)
@@ -187,7 +199,7 @@ class _Candidates:
 
 def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
-    part, candidates = _part_of(again), _Candidates()
+    part, turn, candidates = _part_of(again), read_turn(again), _Candidates()
     before: RunId | None = None
     done = RunFilter(lock=lock.id, outcome="done")
     for _ in range(0, _MAX_SUMMARIES, RUNS_PER_PAGE):
@@ -197,6 +209,8 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 candidates.damaged.append(entry.id)
             elif entry.id in {original.id, again.id}:
                 continue
+            elif turn is not None and turn.margins and (its := read_turn(entry)) is not None and its.id == turn.id:
+                candidates.same.append(entry.order)
             elif (other := _part_of(entry)) is None:
                 candidates.earlier.append(entry.order)
             elif part is not None and other.id == part.id:
@@ -259,7 +273,7 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
     )
     marked_sides = replace(sides, originals=originals, reruns=reruns)
     before, after = mark_run(original, lock, store), mark_run(again, lock, store)
-    verdict = judge(before, after, agreement, margins_of(lock), marked_sides, lock.scenario["name"])
+    verdict = judge(before, after, agreement, find_margins(lock, again), marked_sides, lock.scenario["name"])
     return _restrict(verdict, lock, again)
 
 

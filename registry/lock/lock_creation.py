@@ -16,7 +16,9 @@ from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.inspection.file_facts import FileQuestions
 from benchlock.registry.lock.file_facts_reader import read_file_facts
 from benchlock.registry.lock.lock_assembly import (
+    Freshness,
     build_lock,
+    check_lock,
     check_lockable,
     file_questions,
     list_admitted_platforms,
@@ -240,6 +242,36 @@ def explain_locked_version(lock: Lock, kind: Kind, name: str, catalogue: Version
     request = parse_locked_request(lock.request, "the lock's request")
     with catalogue.snapshot(request.as_of) as snapshot:
         return explain_selection(lock.artifacts(), kind, name, Search.of(question_of(request), snapshot, {}))
+
+
+def check_own_request(lock: Lock, catalogue: Versions) -> tuple[Freshness, tuple[str, ...]]:
+    """Check a lock against the request that it contains, as ``benchlock lock --check`` does.
+
+    Args:
+        lock: The lock.
+        catalogue: The catalogue; it is read as of the time of the lock, if the lock has one.
+
+    Returns:
+        Whether the lock is still the answer, and the versions that a new lock of the request would have in place of
+        the locked ones, such as ``model/digits 1.0.0 → 1.1.0``.
+
+    Raises:
+        InvalidInputError: This version of benchlock does not support the request.
+    """
+    request = parse_locked_request(lock.request, "the lock's request")
+    with catalogue.snapshot(request.as_of) as snapshot:
+        freshness = check_lock(lock, request, snapshot)
+        try:
+            chosen = resolve(question_of(request), snapshot, {}).chosen()
+        except (ConflictError, UnknownNameError):
+            return freshness, ()
+    moved = tuple(
+        f"{kind}/{artifact.name} {artifact.version} → "
+        + (f"{new.version}" if new.name == artifact.name else f"{new.name} {new.version}")
+        for kind, artifact in lock.artifacts().items()
+        if (new := chosen.get(kind)) is not None and (new.name, str(new.version)) != (artifact.name, artifact.version)
+    )
+    return freshness, moved
 
 
 def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, Manifest]:

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from litestar import Controller, Response, get, post
 from litestar.params import Parameter
-from msgspec import ValidationError, convert
+from msgspec import Meta, ValidationError, convert
 
 from benchlock.api.http.openapi import encode_example
 from benchlock.api.http.page_responses import (
@@ -22,10 +22,10 @@ from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.job_routes import ComparisonIdIn, QueueService, queue_comparison_jobs
 from benchlock.api.http.routes.lock_routes import TOML
-from benchlock.api.http.routes.page_routes import LONGEST_FORM, LONGEST_PARAMETER, READ_PAGE, Form, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_FORM, LONGEST_PARAMETER, READ_PAGE, Form, RunIn, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import job_schemas as wire
-from benchlock.api.web.links import comparison_path, lock_diff_path
+from benchlock.api.web.links import comparison_path, lock_diff_path, with_query
 from benchlock.api.web.pages.compare_pages import RUNS, make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
@@ -37,6 +37,7 @@ _RUN: Final = "run/"
 _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
+_PERCENT: Final = 100
 _SEE_OTHER: Final = 303
 
 LockIn = Annotated[
@@ -177,17 +178,21 @@ class QueuedComparisonPageController(Controller):
     ) -> Response[bytes]:
         """Queue a comparison; a form that is sent twice makes one."""
         check_form(request, data)
+        against = parse_run_id(data["against"]) if data.get("against") else None
         queued = await queues.service.ask.do(queue_comparison_jobs, queues, _read_form(data))
-        return redirect(comparison_path(queued.comparison))
+        return redirect(with_query(comparison_path(queued.comparison), against=against))
 
     @get("/comparisons/{comparison:str}", opt=READ_PAGE | COMPARE)
     async def show_comparison(
-        self, queues: Injected[QueueService], request: AnyRequest, comparison: ComparisonIdIn
+        self, queues: Injected[QueueService], request: AnyRequest, comparison: ComparisonIdIn, against: RunIn = ""
     ) -> BytesResponse:
         """Answer with the progress of a comparison, and with its result once all its runs are done."""
         anyway = request.query_params.get("anyway") == "1"
-        service = queues.service
-        page = await service.compare.do(make_comparison, queues.registry, queues.queue, comparison, anyway=anyway)
+        original = parse_run_id(against) if against else None
+        service, registry = queues.service, queues.registry
+        page = await service.compare.do(
+            make_comparison, registry, queues.queue, comparison, anyway=anyway, against=original
+        )
         return respond_with_page(page, request, service)
 
     @post("/comparisons/{comparison:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
@@ -203,11 +208,16 @@ class QueuedComparisonPageController(Controller):
 def _read_form(data: dict[str, str]) -> wire.ComparisonSubmission:
     """Return the comparison that a form asks for; the ids of its locks are separated by spaces.
 
+    A margin is in percent, of the metric in the form.
+
     Raises:
         InvalidInputError: A field is malformed or out of bounds.
     """
-    given = {name: data[name] for name in ("machine", "rounds", "comparison") if data.get(name)}
+    given: dict[str, object] = {name: data[name] for name in ("machine", "rounds", "comparison") if data.get(name)}
     try:
+        if data.get("metric"):
+            percent = convert(data.get("margin", ""), Annotated[float, Meta(gt=0, lt=_PERCENT)], strict=False)
+            given["margins"] = {data["metric"]: percent / _PERCENT}
         return convert({**given, "locks": data.get("locks", "").split()}, wire.ComparisonSubmission, strict=False)
     except ValidationError as error:
         raise InvalidInputError(f"invalid comparison: {error}") from error

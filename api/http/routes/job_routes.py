@@ -357,6 +357,7 @@ def queue_comparison_jobs(queues: QueueService, data: wire.ComparisonSubmission)
         [queues.registry.read_lock(lock) for lock in data.locks],
         data.machine,
         data.rounds,
+        data.margins,
     )
     jobs = queue_comparison(queues.queue, queues.registry.store, request, now)
     return wire.QueuedComparison(comparison=request.id, jobs=tuple(jobs))

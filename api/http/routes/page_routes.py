@@ -184,11 +184,12 @@ class TraceController(Controller):
 
     @get("/runs/{run_id:str}/verdict", opt=READ_PAGE | COMPARE)
     async def show_verdict(
-        self, service: Injected[Service], request: AnyRequest, run_id: RunIn, against: RunIn = ""
+        self, queues: Injected[QueueService], request: AnyRequest, run_id: RunIn, against: RunIn = ""
     ) -> BytesResponse:
         """Answer with the verdict on a run, compared with an earlier run of its lock."""
         run, earlier = parse_run_id(f"run/{run_id}"), parse_run_id(against) if against else None
-        page = await service.compare.do(make_verdict, service.registry, run, earlier)
+        service = queues.service
+        page = await service.compare.do(make_verdict, service.registry, run, earlier, queues.queue)
         return respond_with_page(page, request, service)
 
     @get("/runs/{run_id:str}/trace", opt=READ_PAGE | COMPARE)

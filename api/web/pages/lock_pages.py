@@ -1,6 +1,8 @@
 """The pages of locks: one lock with the reasons for its versions, and the differences between two."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -11,12 +13,13 @@ from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import offer_interleaving
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.size_limits import shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_comparison import question_differences
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
 from benchlock.evaluator.records.run_types import Run, RunFilter
-from benchlock.registry.lock.lock_creation import explain_locked_version, known_manifests
+from benchlock.registry.lock.lock_creation import check_own_request, explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform, dump, title
 from benchlock.registry.requests.request_form import read_document
@@ -45,6 +48,40 @@ _CHANGES: Final = (
 )
 
 
+_COMPARED_LINES: Final = 4_000
+"""The maximum number of lines of a lock file that are compared line by line."""
+_SHOWN_LINES: Final = 400
+"""The maximum number of lines of a line diff on the page."""
+_SHOWN_CHARACTERS: Final = 500
+"""The maximum number of characters of such a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleCheck:
+    """The answer of ``benchlock lock --check`` for a lock and the request in it.
+
+    Attributes:
+        fresh: Whether the lock satisfies its request; None if that could not be checked.
+        reasons: Why it does not, or why it could not be checked.
+        warnings: What to know about a lock that does, such as a yanked version.
+        moved: The versions that a new lock of the request would have in place of the locked ones.
+    """
+
+    fresh: bool | None
+    reasons: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+
+
+def check_stale(registry: LocalRegistry, lock: Lock) -> StaleCheck:
+    """Check whether a lock still satisfies the request that it contains."""
+    try:
+        freshness, moved = check_own_request(lock, registry.catalogue)
+    except BenchlockError as error:
+        return StaleCheck(None, (error.what,))
+    return StaleCheck(freshness.fresh, freshness.reasons, freshness.warnings, moved)
+
+
 def read_lock(registry: LocalRegistry, text: str) -> Lock:
     """Return the lock whose id is ``text`` or begins with it; its content is compared with its id.
 
@@ -71,6 +108,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "lock": lock,
         "summary": describe_subject(lock),
         "facts": tuple(_list_facts(lock)),
+        "check": check_stale(registry, lock),
         "reasons": tuple(_explain(registry, lock)),
         "change": request_path(lock),
         "download": f"{lock_path(lock.id)}.toml",
@@ -124,6 +162,8 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str, queue: SqlQ
         "differences": question_differences(first, second),
         "offer": offer_interleaving(registry, queue, (first, second)),
         "reverse": lock_diff_path(second.id, first.id),
+        "same": _list_same(first, second),
+        "lines": compare_lines(first, second),
     }
     facts = {"before": first.id, "after": second.id, "reasons": context["differences"], "changes": changes}
     return Page(
@@ -135,6 +175,38 @@ def make_lock_diff(registry: LocalRegistry, before: str, after: str, queue: SqlQ
         ((lock_path(first.id), f"Lock {first.id[:19]}…"),),
         facts=facts,
     )
+
+
+def _list_same(before: Lock, after: Lock) -> tuple[str, ...]:
+    """Return the artifacts and the parts that are equal in both locks."""
+    others = after.artifacts()
+    same = [title(kind, one) for kind, one in before.artifacts().items() if others.get(kind) == one]
+    parts = ("limits", "scenario", "metrics", "harness")
+    return (*same, *(part for part in parts if before.document.get(part) == after.document.get(part)))
+
+
+@dataclass(frozen=True, slots=True)
+class LineDiff:
+    """The differences between two lock files line by line.
+
+    Attributes:
+        lines: The unified diff, or its first lines.
+        hidden: The number of its lines that ``lines`` leaves out; None where the files are too long to compare.
+    """
+
+    lines: tuple[str, ...]
+    hidden: int | None = 0
+
+
+def compare_lines(before: Lock, after: Lock) -> LineDiff:
+    """Compare two lock files line by line."""
+    was, is_ = (dump(lock).split("\n") for lock in (before, after))
+    if max(len(was), len(is_)) > _COMPARED_LINES:
+        return LineDiff((), None)
+    names = [f"{lock.id[:19]}….lock" for lock in (before, after)]
+    lines = tuple(unified_diff(was, is_, names[0], names[1], lineterm=""))
+    shown = tuple(shorten(line, _SHOWN_CHARACTERS) for line in lines[:_SHOWN_LINES])
+    return LineDiff(shown, len(lines) - len(shown))
 
 
 def _name_change(before: str | None, after: str | None) -> str:

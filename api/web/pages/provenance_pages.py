@@ -16,6 +16,7 @@ from benchlock.evaluator.evidence.recomputation import list_metric_roles
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_texts import describe_subject, name_question
 from benchlock.evaluator.records.run_types import Run, RunId
+from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact
 from benchlock.registry.manifests.metric_definitions import COST, is_quality
@@ -23,6 +24,13 @@ from benchlock.registry.versions.semantic_version import parse_version
 
 _FILES: Final = 50
 """The number of files of an artifact that are listed."""
+
+_DEEP: Final = 300
+"""The number of items from which the lowest level is folded."""
+_LOCAL: Final = "a local file"
+_REMOTE: Final = ("https://", "http://", "hf://", "dvc://", "bundle:")
+_DVC_LOCAL: Final = ("dvc:///", "dvc://.", "dvc://file:")
+"""The beginnings of sources in a DVC repository of the machine that published."""
 
 _SOURCES: Final = (
     Column("metrics", None, "The metrics."),
@@ -40,6 +48,11 @@ class Node:
     path: str | None = None
     parts: tuple["Node", ...] = ()
 
+    @property
+    def count(self) -> int:
+        """The number of items, with this one and all below it."""
+        return 1 + sum(part.count for part in self.parts)
+
 
 def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     """Make the page of a run's provenance.
@@ -51,9 +64,47 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     title = f"Provenance of {name_question(lock)}"
-    context = {"run": run, "summary": describe_subject(lock), "root": _describe_run(registry, run, lock)}
+    root = _describe_run(registry, run, lock)
+    context = {
+        "run": run,
+        "summary": describe_subject(lock),
+        "root": root,
+        "folds": root.count >= _DEEP,
+        "statements": tuple(_list_statements(registry, run, lock)),
+    }
     tables = {"metrics": _tabulate_sources(run, lock)}
     return Page("provenance", title, context, tables, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
+
+
+def _list_statements(registry: LocalRegistry, run: Run, lock: Lock) -> Iterator[str]:
+    """Yield who states what about the run, and what this registry could check of it."""
+    imported = (
+        "" if run.imported_at is None else f"; it was imported on {run.imported_at:%Y-%m-%d} from another registry"
+    )
+    yield f"The record of the run is a statement of the machine that ran it{imported}. It is not signed."
+    if run.evidence is None:
+        yield "The metrics were not yet recomputed from the evidence."
+    else:
+        yield f"This registry on the metrics: the record {run.evidence.sentence}."
+    yield "The lock states versions and digests. It is not signed; its id is the digest of its content, checked here."
+    try:
+        verdicts = claims_of(lock, run, registry.store)
+    except BenchlockError as error:
+        yield f"The claims of the model could not be compared with this run: {error.what}"
+        return
+    for verdict in verdicts:
+        claim = verdict.claim
+        what = f"{claim.metric} of {claim.value:g} ± {claim.tolerance:g}"
+        yield f"The author of the model claims a {what}, unsigned; by this run it is {verdict.answer}."
+
+
+def describe_source(source: str) -> str:
+    """Describe the source of a file for pages: of a local file, its name alone, as paths tell of a machine."""
+    lower = source.lower()
+    if lower.startswith(_REMOTE) and not lower.startswith(_DVC_LOCAL):
+        return source
+    name = source.rstrip("/").rpartition("/")[2]
+    return f"{_LOCAL}, {name}" if name.strip(".") else _LOCAL
 
 
 def _tabulate_sources(run: Run, lock: Lock) -> Table:
@@ -126,7 +177,11 @@ def _describe_artifact(registry: LocalRegistry, lock: Lock, kind: Kind, artifact
     digests = {file.path: f"sha256:{file.sha256}" for file in locked}
     files = tuple(dict.fromkeys((*digests, *sources)))
     listed = tuple(
-        _describe_file(registry, f"{file} from {sources[file]}" if file in sources else file, digests.get(file, ""))
+        _describe_file(
+            registry,
+            f"{file} from {describe_source(sources[file])}" if file in sources else file,
+            digests.get(file, ""),
+        )
         for file in files[:_FILES]
     )
     more = len(files) - len(listed)

@@ -10,7 +10,7 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import comparison_path, job_path, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import make_compare
-from benchlock.api.web.pages.verdict_pages import find_earlier
+from benchlock.api.web.pages.verdict_pages import find_earlier, make_verdict
 from benchlock.api.web.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
@@ -282,14 +282,19 @@ def _describe_tries(explanation: Explanation) -> str:
     return ", ".join(f"{name}: {count}" for name, count in counts if count)
 
 
-def make_comparison(registry: LocalRegistry, queue: SqlQueue, comparison: str, *, anyway: bool) -> Page:
+def make_comparison(
+    registry: LocalRegistry, queue: SqlQueue, comparison: str, *, anyway: bool, against: RunId | None = None
+) -> Page:
     """Make the page of an interleaved comparison, which compares its runs once all of them are done.
+
+    Of a single lock, the page is then the verdict on its new runs.
 
     Args:
         registry: The registry.
         queue: Its queue.
         comparison: The id of the comparison.
         anyway: Whether to show the figures of runs that are not comparable.
+        against: The earlier run for a verdict; None for the latest one before the comparison.
 
     Raises:
         UnknownNameError: There is no such comparison.
@@ -297,12 +302,15 @@ def make_comparison(registry: LocalRegistry, queue: SqlQueue, comparison: str, *
     """
     jobs = queue.comparison(comparison)
     runs = [job.run for job in jobs if job.state == "done" and job.run is not None]
-    page = (
-        make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
-        if len(runs) == len(jobs)
-        else _make_progress(registry, queue, jobs)
-    )
     path = comparison_path(comparison)
+    if len(runs) < len(jobs):
+        page = _make_progress(registry, queue, jobs)
+    elif len({job.lock for job in jobs}) > 1:
+        page = make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
+    else:
+        original = against or find_earlier(registry, registry.records.get(runs[0]))
+        page = make_verdict(registry, runs[-1], original, queue)
+        return replace(page, twin=f"/v1/comparisons/interleaved/{comparison}")
     context = {**page.context, "path": path, "anyway": f"{path}?anyway=1"}
     twin = f"/v1/comparisons/interleaved/{comparison}"
     return replace(page, title="Interleaved comparison", context=context, twin=twin, trail=(("/jobs", "Queue"),))

@@ -1,6 +1,7 @@
 """The page of a verdict: whether a run reproduces an earlier run of its lock."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -8,12 +9,23 @@ from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.lock_pages import request_path
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Table
+from benchlock.evaluator.queue.queue_texts import describe_seconds
+from benchlock.evaluator.queue.queue_types import MachineId
+from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.queue.submission_checks import find_wants
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_comparison import COUNTED
+from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
-from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run, margins_of
+from benchlock.evaluator.runner.self_reported_times import mark_run
+from benchlock.evaluator.statistics.equivalence import FEWEST
+from benchlock.evaluator.workflows.rerun import UNRELEASED, find_margins, judge_recorded_run, margins_of
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_automatic, is_quality
 
 CHOICES: Final = 20
 """The number of earlier runs to choose from."""
@@ -21,13 +33,73 @@ Answer = tuple[str, str, str]
 """A question, its answer in a word, and the reason."""
 
 
-def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None) -> Page:
+@dataclass(frozen=True, slots=True)
+class RepetitionOffer:
+    """What the form offers that queues runs of a lock until they decide on its times.
+
+    Attributes:
+        lock: The lock.
+        machines: The machines that can run it now.
+        metrics: The metrics of time that a reviewer may choose; empty if the lock states the margins.
+        rounds: The numbers of rounds, each with its number of runs and about how long they take.
+        seconds: About how long one run takes, in words.
+        fewest: The number of earlier runs from which the times can also be refuted.
+        obstacle: Why no number of runs can decide; empty if it can.
+    """
+
+    lock: Digest
+    machines: tuple[MachineId, ...] = ()
+    metrics: tuple[str, ...] = ()
+    rounds: tuple[tuple[int, int, str], ...] = ()
+    seconds: str = ""
+    fewest: int = FEWEST
+    obstacle: str = ""
+
+
+def offer_repetition(registry: LocalRegistry, queue: SqlQueue | None, lock: Lock, run: Run) -> RepetitionOffer | None:
+    """Return the offer to repeat a run until its times are decided; None if it has no times, or without a queue.
+
+    Args:
+        registry: The registry.
+        queue: Its queue.
+        lock: The lock of the run.
+        run: A run of the lock, whose metrics and duration the repeated ones will have.
+    """
+    if queue is None or run.end is None or run.end.outcome != "done":
+        return None
+    end = mark_run(run, lock, registry.store).end
+    times = [metric for metric in end.metrics if _is_time(metric.name, lock)] if end is not None else []
+    if not times:
+        return None
+    trusted = tuple(dict.fromkeys(metric.name for metric in times if not metric.self_reported))
+    if not trusted:
+        what = "its times are self-reported: code of the model or of an unreleased harness could have forged them"
+        return RepetitionOffer(lock.id, obstacle=what)
+    try:
+        wants = [find_wants(lock, registry.store, None, allow_code=False)]
+    except BenchlockError as error:
+        return RepetitionOffer(lock.id, obstacle=error.what)
+    machines = tuple(find_machines(queue.machines(limit=MACHINES), wants))
+    if not machines:
+        return RepetitionOffer(lock.id, obstacle="no machine can run the lock now")
+    each = (run.end.ended_at - run.start.started_at).total_seconds()
+    rounds = tuple((count, 2 * count, describe_seconds(2 * count * each)) for count in list_rounds(1)[::3])
+    return RepetitionOffer(lock.id, machines, () if margins_of(lock) else trusted, rounds, describe_seconds(each))
+
+
+def _is_time(metric: str, lock: Lock) -> bool:
+    is_decidable = describe_offered(metric, lock.scenario["name"]) is None
+    return metric in lock.metrics and not is_quality(metric) and not is_automatic(metric) and is_decidable
+
+
+def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, queue: SqlQueue | None = None) -> Page:
     """Make the page of the verdict on a run.
 
     Args:
         registry: The registry.
         id_: The run.
         against: The earlier run of the same lock; None for the latest one.
+        queue: The queue that may repeat the run; without one, the page has no form for that.
 
     Raises:
         UnknownNameError: There is no such run.
@@ -39,28 +111,33 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None) -> 
     lock = registry.read_lock(runs[0].start.lock)
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
     trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
-    margins = margins_of(lock)
+    margins, is_lock = find_margins(lock, runs[1]), bool(margins_of(lock))
     context = {
         "verdict": verdict,
-        "answers": answer_questions(verdict, runs, margins),
-        "states_margins": bool(margins),
+        "answers": answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer"),
+        "states_margins": is_lock,
+        "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
+        "offer": offer_repetition(registry, queue, lock, runs[1]),
         "change": request_path(lock),
         "choices": _list_choices(registry, runs[1]),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
 
 
-def answer_questions(verdict: Verdict, runs: Sequence[Run], margins: Mapping[str, float]) -> tuple[Answer, ...]:
+def answer_questions(
+    verdict: Verdict, runs: Sequence[Run], margins: Mapping[str, float], whose: str = "the request"
+) -> tuple[Answer, ...]:
     """Answer separately whether the predictions and whether the times are reproduced.
 
     Args:
         verdict: The verdict on both.
         runs: The original and the run.
-        margins: The relative margins by metric that the request states as ``equivalence``.
+        margins: The relative margins by metric that decide on times.
+        whose: Who states the margins.
     """
     if any(run.end is None or run.end.outcome != "done" for run in runs):
         return (("Outcome", verdict.verdict, ""), ("Times", "not judged", "a run has no results"))
-    return (("Predictions", *_answer_predictions(verdict)), ("Times", *_answer_times(verdict, margins)))
+    return (("Predictions", *_answer_predictions(verdict)), ("Times", *_answer_times(verdict, margins, whose)))
 
 
 def _answer_predictions(verdict: Verdict) -> tuple[str, str]:
@@ -80,7 +157,7 @@ def _answer_predictions(verdict: Verdict) -> tuple[str, str]:
     return "reproduced", agreement
 
 
-def _answer_times(verdict: Verdict, margins: Mapping[str, float]) -> tuple[str, str]:
+def _answer_times(verdict: Verdict, margins: Mapping[str, float], whose: str) -> tuple[str, str]:
     """Return the answer on times, and its reason."""
     if not margins:
         return "not judged", "the request states no `equivalence`"
@@ -88,13 +165,13 @@ def _answer_times(verdict: Verdict, margins: Mapping[str, float]) -> tuple[str, 
     for finding in verdict.times:
         by_answer.setdefault(finding.answer, []).append(finding.metric)
     if "different" in by_answer:
-        return "not reproduced", f"{', '.join(by_answer['different'])}: beyond the margin of the request"
+        return "not reproduced", f"{', '.join(by_answer['different'])}: beyond the margin of {whose}"
     decided = tuple(finding.reason for finding in verdict.times if finding.answer != "undecided")
     sentences = (text for text in (*verdict.reasons, *verdict.reported) if COUNTED in text)
     if waiting := [text for text in sentences if not text.endswith(decided)]:
         return "undecided", "; ".join(waiting)
     if "equivalent" in by_answer:
-        return "reproduced", f"{', '.join(by_answer['equivalent'])}: within the margin of the request"
+        return "reproduced", f"{', '.join(by_answer['equivalent'])}: within the margin of {whose}"
     return "not judged", "these runs cannot decide it; the reasons are below"
 
 

@@ -14,7 +14,7 @@ from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.lock_pages import make_lock
-from benchlock.api.web.pages.provenance_pages import make_provenance
+from benchlock.api.web.pages.provenance_pages import describe_source, make_provenance
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.api.web.run_lists import list_others
@@ -185,6 +185,33 @@ def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
     assert all(file.path in shown and f"sha256:{file.sha256}" in shown for file in files)
     with pytest.raises(UnknownNameError):
         make_provenance(seeds.registry, parse_run_id("run/01kam1v3mz4w0q3d5g7h9j2k4m"))
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("/home/somebody/models/net.onnx", "a local file, net.onnx"),
+        ("file:///srv/data/labels.idx", "a local file, labels.idx"),
+        ("../data/", "a local file, data"),
+        ("..", "a local file"),
+        ("dvc:///srv/repository@main/net.onnx", "a local file, net.onnx"),
+        ("DVC://file:///srv/repository@main/net.onnx", "a local file, net.onnx"),
+        ("dvc://host.example/repository@main/net.onnx", "dvc://host.example/repository@main/net.onnx"),
+        ("https://host.example/net.onnx", "https://host.example/net.onnx"),
+        ("hf://acme/net@main/net.onnx", "hf://acme/net@main/net.onnx"),
+        ("bundle:sha256:00ff", "bundle:sha256:00ff"),
+    ],
+)
+def test_the_source_of_a_file_says_nothing_of_the_machine_that_published_it(source: str, shown: str) -> None:
+    assert describe_source(source) == shown
+
+
+def test_a_provenance_says_that_nothing_is_signed_and_what_was_checked(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.evidence is not None
+    shown = text(make_provenance(seeds.registry, run.id))
+    assert "It is not signed." in shown
+    assert f"the record {run.evidence.sentence}." in shown
 
 
 def test_each_metric_names_the_files_from_which_it_is_recomputed(seeds: Seeds) -> None:

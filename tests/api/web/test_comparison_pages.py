@@ -1,6 +1,7 @@
 """Pages of locks, comparisons and leaderboards, as functions of a registry with a few runs."""
 
 import re
+from collections import Counter
 from datetime import timedelta
 from html import escape, unescape
 from typing import Any
@@ -29,12 +30,15 @@ from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
-from benchlock.registry.lock.lockfile import LockedFile, dataset_of, load
+from benchlock.registry.lock.lock_creation import check_own_request
+from benchlock.registry.lock.lockfile import LockedFile, dataset_of, dump, load, read
 from tests.api.web.conftest import Seeds
+from tests.support.evaluator.evidence import CURRENT, IDX
 from tests.support.evaluator.evidence import make_run as make_recorded_run
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
+from tests.support.resolution.variants import variant
 
 HOSTILE = '"><script>alert(1)</script><b onload=x>'
 LIMITS = {"time": "11m", "memory": "2GiB", "cpus": 1, "processes": 256}
@@ -107,6 +111,50 @@ def test_the_yanked_version_of_a_lock_is_worded_and_escaped(registry: LocalRegis
     assert "Yanked." in text
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
+
+
+def test_a_lock_says_whether_it_satisfies_its_request_and_what_a_new_one_would_have(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    lock = seeds.lock()
+    text = words(make_lock(registry, lock.id))
+    assert "Not stale. The lock satisfies its request." in text
+    assert "A new lock of this request would have the same versions." in text
+    version = lock.subject.version
+    reference = registry.catalogue.newest_versions("model", Name("digits"), None, 1)[0].reference
+    newer = {"model": {"name": "digits", "version": "9.0.0"}, "files": IDX, "lock": CURRENT}
+    newer["request"] = {"model": {"name": "digits", "version": "*"}}
+    variant(newer).publish(registry.catalogue, registry.store, ("model",))
+    text = words(make_lock(registry, lock.id))
+    assert "Not stale." in text
+    assert f"model/digits {version} → 9.0.0" in text
+    registry.catalogue.yank(reference, "wrong labels")
+    text = words(make_lock(registry, lock.id))
+    assert f"warning: model/digits {version} is yanked: wrong labels" in text
+
+
+def test_a_lock_whose_versions_are_gone_is_stale_as_the_command_says(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    request = {**lock.document["request"], "model": {"name": "digits", "version": ">=2"}}
+    moved = read({**lock.document, "request": request}, "lock")
+    registry.catalogue.put_lock(moved)
+    freshness, _ = check_own_request(moved, registry.catalogue)
+    assert freshness.reasons
+    text = words(make_lock(registry, moved.id))
+    assert "Stale." in text
+    assert all(" ".join(f"stale: {reason}".split()) in text for reason in freshness.reasons)
+
+
+def test_a_difference_has_the_lines_of_both_files_and_what_is_the_same(registry: LocalRegistry, seeds: Seeds) -> None:
+    first, second = seeds.lock(), seeds.lock("other")
+    page = make_lock_diff(registry, first.id, second.id)
+    lines = page.context["lines"].lines[2:]
+    removed, added = (Counter(line[1:] for line in lines if line.startswith(mark)) for mark in "-+")
+    before, after = (Counter(dump(lock).split("\n")) for lock in (first, second))
+    assert (removed - added, added - removed) == (before - after, after - before)
+    assert f"-id = &#34;{first.id}&#34;" in html(page)
+    assert {"limits", "scenario", "harness"} <= set(page.context["same"])
+    assert not any(part.startswith("model") for part in page.context["same"])
 
 
 def test_locks_that_differ_in_the_model_can_be_comparable(registry: LocalRegistry, seeds: Seeds) -> None:

@@ -24,6 +24,7 @@ from benchlock.evaluator.workflows.rerun import (
     PREDICTIONS,
     LatestRun,
     find_latest_done,
+    find_margins,
     find_sides,
     judge_rerun,
     judge_reruns,
@@ -313,6 +314,52 @@ def test_a_request_without_an_equivalence_compares_two_runs(records: Records) ->
     kept(records, 0, "done")
     original, again = kept(records, 1, "done"), kept(records, 2, "done")
     assert find_sides(records, LOCK, original, again) == Sides((original,), (again,))
+
+
+def turn_of(number: int, *, control: bool) -> dict[str, Any]:
+    """A turn of a lock that a reviewer runs in turn with itself."""
+    part = {"kind": "comparison", "id": "5f0c3a9d1b22e47a", "round": number, "rounds": 6, "arm": 0}
+    return part | {"control": control, "margins": {"latency_p50": 0.05}}
+
+
+def test_the_runs_that_a_reviewer_made_with_a_margin_are_the_new_ones(records: Records) -> None:
+    earlier = timed(records, LOCK, 0)
+    turns = [(number, control) for number in range(1, 7) for control in (False, True)]
+    made = [timed(records, LOCK, 10 + at, turn_of(turn[0], control=turn[1])) for at, turn in enumerate(turns)]
+    timed(records, LOCK, 40, turn_of(1, control=False) | {"id": "0" * 16})  # another comparison
+    for again in (made[0], made[-1]):
+        assert find_margins(LOCK, again) == {"latency_p50": 0.05}
+        found = find_sides(records, LOCK, earlier, again)
+        assert [run.id for run in found.originals] == [earlier.id]
+        assert [run.id for run in found.reruns] == [run.id for run in made]
+    assert find_margins(LOCK, earlier) == {}
+
+
+def slowed(slowness: float, count: int) -> tuple[Run, ...]:
+    """Runs that differ by a thousandth, and state the margin of a reviewer."""
+    values = (metric("latency_p50", 0.01 * slowness + 1e-5 * place) for place in range(count))
+    end = structs.replace(DONE, details={"part_of": turn_of(1, control=True)})
+    return tuple(recorded(structs.replace(end, metrics=(value,)), lock=LOCK.id) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("originals", "news", "slowness", "word", "answers"),
+    [
+        (6, 6, 1.01, "reproduced", ["equivalent"]),
+        (6, 6, 2.0, "not reproduced", ["different"]),
+        (1, 12, 1.0, "reproduced", ["equivalent"]),
+        (1, 12, 1.05, "undecided", ["undecided"]),
+        (1, 12, 2.0, "undecided", ["undecided"]),  # a single run may have been disturbed
+        (1, 5, 1.0, "undecided", []),
+    ],
+)
+def test_the_margin_of_a_reviewer_decides_on_the_runs_that_state_it(
+    store: LocalStore, originals: int, news: int, slowness: float, word: str, answers: list[str]
+) -> None:
+    before, after = slowed(1, originals), slowed(slowness, news)
+    found = judge_rerun(LOCK, before[0], after[0], store, Sides(before, after, few_originals=True))
+    assert (found.verdict, [finding.answer for finding in found.times]) == (word, answers)
+    assert {finding.margin for finding in found.times} <= {0.05}
 
 
 def test_a_rerun_ends_at_a_run_that_is_not_done_or_on_another_host() -> None:

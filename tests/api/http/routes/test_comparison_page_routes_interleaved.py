@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry, now
-from benchlock.api.web.links import compare_path, lock_diff_path
+from benchlock.api.web.links import compare_path, lock_diff_path, run_path, with_query
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import Run, RunEnd
@@ -24,6 +24,7 @@ from tests.api.http.conftest import Client
 from tests.support.evaluator.evidence import IDX, make_run
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
+from tests.support.evaluator.releases import release
 from tests.support.resolution.variants import variant
 
 OURS = {"sec-fetch-site": "same-origin"}
@@ -61,6 +62,15 @@ def locks(opened: LocalRegistry) -> list[Lock]:
 
 def keep(registry: LocalRegistry, request: Mapping[str, Any]) -> Lock:
     return EmbeddedRegistry(registry).lock(parse_request(dict(request), "request"), {}).lock
+
+
+def record(registry: LocalRegistry, lock: Lock, minutes: int) -> Run:
+    """Record a run of a lock that no queue made."""
+    run = make_run(lock, registry.store, at=NOON + timedelta(minutes=minutes))
+    assert run.end is not None
+    registry.records.start(run.start)
+    registry.records.finish(run.id, run.end)
+    return registry.records.get(run.id)
 
 
 def measure(queue: SqlQueue, registry: LocalRegistry, locks: list[Lock], end: RunEnd | None = None) -> Run:
@@ -142,6 +152,34 @@ def test_a_comparison_with_a_failed_run_compares_nothing(
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     assert {job["state"] for job in pages.get(f"{API}/{second['comparison']}").json()["jobs"]} == {"cancelled"}
     assert queue.lease(machine(1), BOOT) is None
+
+
+def test_a_reviewer_states_a_margin_and_one_button_decides_the_times(
+    pages: Client, opened: LocalRegistry, queue: SqlQueue, locks: list[Lock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, locks[0].harness)
+    first, again = (record(opened, locks[0], minutes) for minutes in (-9, -6))
+    verdict = f"{run_path(again.id)}/verdict"
+    assert "no machine can run the lock now" in pages.get(verdict).text
+    queue.enrol(machine(1), BOOT, facts())
+    text = pages.get(verdict).text
+    assert "<option selected>latency_p50</option>" in text
+    assert '<option value="6">12 runs, about' in text
+    form = {**fields(text), "against": first.id, "metric": "latency_p50", "margin": "10", "rounds": "6"}
+    for wrong in ({"margin": "0"}, {"margin": "100"}, {"margin": "x"}, {"metric": "speed"}, {"margin": ""}):
+        assert pages.post("/comparisons", data=form | wrong, headers=OURS).status_code == 422, wrong
+    answer = pages.post("/comparisons", data=form, headers=OURS)
+    path = f"/comparisons/{form['comparison']}"
+    assert (answer.status_code, answer.headers["location"]) == (303, with_query(path, against=first.id))
+    jobs = queue.comparison(form["comparison"])
+    assert len(jobs) == 2 * int(form["rounds"])
+    assert {tuple(job.part_of.margins.items()) for job in jobs if job.part_of} == {(("latency_p50", 0.1),)}
+    for _ in jobs:
+        measure(queue, opened, locks)
+    done = pages.get(answer.headers["location"]).text
+    assert "The margin (latency_p50 0.1) is a reviewer's, not the lock's" in done
+    assert f'<a href="{run_path(first.id)}">{first.id}</a>' in done
+    assert "<strong>Times: reproduced</strong>: latency_p50: within the margin of the reviewer" in done
 
 
 def test_what_cannot_be_compared_in_turn_is_refused(

@@ -39,7 +39,9 @@ _FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| .+)?)")
 _WIDTHS: Final = (2, 4, 6, 8, 10, 14, 26)
 """The widths of fractions with units, in characters, that the style sheet knows."""
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
-_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12, "comparison": 8}
+_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "comparison": 8} | dict.fromkeys(
+    ("lock", "samples"), len("sha256:") + 12
+)
 """The characters of ids in tables, which the commands accept as prefixes."""
 
 PAGE_HEADERS: Final[Mapping[str, str]] = {

@@ -71,6 +71,8 @@ SplitIn = Annotated[
     str, Parameter(description="A split of the dataset; without it, all.", max_length=LONGEST_PARAMETER)
 ]
 
+CursorIn = Annotated[str, Parameter(description="Where the page of the list begins.", max_length=LONGEST_PARAMETER)]
+
 
 def parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
     """Return the runs in the address, with or without ``run/``.
@@ -130,7 +132,7 @@ class ComparisonPageController(Controller):
         if query.dataset:
             page = await service.compare.do(make_leaderboard, service.registry, query)
         else:
-            page = await service.compare.do(make_leaderboards, service.registry)
+            page = await service.compare.do(make_leaderboards, service.registry, query)
         return respond_with_page(page, request, service)
 
 
@@ -156,13 +158,13 @@ class ComparisonTwinController(Controller):
 
     @get("/leaderboards", opt=READ | COMPARE, summary="Read leaderboards", responses=TWIN_RESPONSES)
     async def read_leaderboard(
-        self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = ""
+        self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = "", cursor: CursorIn = ""
     ) -> BytesResponse:
         """List the datasets with done runs, or rank the comparable runs on a dataset."""
-        query = LeaderboardQuery(dataset.strip(), split.strip())
+        query = LeaderboardQuery(dataset.strip(), split.strip(), cursor)
         if query.dataset:
             return respond_with_twin(await service.compare.do(make_leaderboard, service.registry, query))
-        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry))
+        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry, query))
 
 
 class QueuedComparisonPageController(Controller):

@@ -4,6 +4,7 @@ import re
 from datetime import timedelta
 from html import escape, unescape
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from sqlalchemy import Engine
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -382,13 +384,15 @@ def test_a_leaderboard_has_a_board_for_each_question(registry: LocalRegistry, se
 def test_a_leaderboard_says_which_runs_it_leaves_out(
     registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = seeds.lock()
-    runs = [seeds.run(lock) for _ in range(3)]
-    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.NEWEST", 2)
+    locks = [seeds.lock("other"), seeds.lock()]
+    lock = locks[1]
+    runs = [seeds.run(locks[0]), seeds.run(lock), seeds.run(lock)]
     query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
-    page = make_leaderboard(registry, query)
-    assert "Only the 2 newest done runs count" in words(page)
-    assert page.tables["board-1"].column("runs") == (2,)
+    with monkeypatch.context() as patch:
+        patch.setattr("benchlock.api.web.pages.leaderboard_pages.SYSTEMS", 1)
+        page = make_leaderboard(registry, query)
+        assert "older ones with 1 run are left out" in words(page)
+        assert page.tables["board-1"].column("runs") == (2,)
     assert runs[2].end is not None
     blob = registry.store.path(runs[2].end.blobs["predictions"].digest)
     content = blob.read_bytes()
@@ -399,6 +403,65 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
     assert "Left out: 1 run whose record is not verified." in words(left)
     other = make_leaderboard(registry, LeaderboardQuery(query.dataset, "other"))
     assert (other.facts["left_out"], "Left out" in words(other)) == ({}, False)
+
+
+def test_a_board_counts_runs_that_it_does_not_read(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    runs = [seeds.run(lock, slowness=number) for number in (1, 2, 3)]
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.READ", 1)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
+
+    def row() -> dict[str, Any]:
+        (record,) = make_leaderboard(registry, query).tables["board-1"].records()
+        return record
+
+    assert (row()["run"], row()["runs"], row()["recorded"]) == (runs[2].id, 1, 3)
+    assert runs[2].end is not None
+    assert row()["samples"] == runs[2].end.blobs["samples"].digest
+    registry.records.hide(runs[2].id, "a test")
+    assert (row()["run"], row()["recorded"]) == (runs[1].id, 2)
+    flagged = {runs[1].id}
+    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
+    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    assert row()["run"] == runs[0].id  # an older run has usable times
+
+
+def test_boards_of_one_dataset_name_what_differs_and_offer_their_settings(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    locks = [seeds.lock(), seeds.lock(limits=LIMITS), seeds.lock(limits=LIMITS | {"cpus": 2})]
+    for lock in locks:
+        seeds.run(lock)
+    page = make_leaderboard(
+        registry, LeaderboardQuery(f"{dataset_of(locks[0]).name}@{dataset_of(locks[0]).version}", "test")
+    )
+    headings = re.findall(r"<h2 id=\"board[^>]*>([^<]*)", html(page))
+    assert len({heading.partition(": ")[2] for heading in headings}) == 3
+    assert all(
+        f"limit of cpus {lock.limits.cpus}" in heading for lock, heading in zip(locks[::-1], headings, strict=True)
+    )
+    links = re.findall(r'href="(/new[^"]*)">Evaluate with the settings', html(page))
+    wanted = [parse_qs(unescape(link).partition("?")[2]) for link in links]
+    assert [fields.get("cpus", ["1"]) for fields in wanted] == [["2"], ["1"], ["1"]]
+    assert [fields.get("time") for fields in wanted] == [["11m"], ["11m"], ["10m"]]
+    assert all("model=" not in link for link in links)
+
+
+def test_the_list_of_leaderboards_goes_on_at_a_name(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LISTED", 1)
+    lock = seeds.lock()
+    seeds.run(lock)
+    first = make_leaderboards(registry)
+    assert first.context["next"] is None
+    (name,) = first.tables["leaderboards"].column("leaderboard")
+    rest = make_leaderboards(registry, LeaderboardQuery(cursor=encode_cursor((str(name),))))
+    assert rest.tables["leaderboards"].rows == ()
+    with pytest.raises(InvalidInputError):
+        make_leaderboards(registry, LeaderboardQuery(cursor=HOSTILE))
 
 
 def test_runs_with_unusable_times_do_not_count_beside_usable_ones(

@@ -167,7 +167,7 @@ def _offer_settings(lock: Lock) -> str:
 
 def _find_locks(registry: LocalRegistry, groups: Sequence[RunGroup], split: str) -> list[tuple[RunGroup, Lock | None]]:
     """Return the groups of a split with their locks, None for one that cannot be read; an empty split is all."""
-    locks = {id_: find_lock(registry, id_) for id_ in dict.fromkeys(group.lock for group in groups)}
+    locks = registry.find_locks(group.lock for group in groups)
     return [
         (group, lock)
         for group in groups

@@ -25,7 +25,7 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError, Unknow
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
-from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
+from benchlock.evaluator.records.run_types import RunEnd, new_run_id
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
@@ -338,13 +338,52 @@ def test_one_run_says_to_pick_another(registry: LocalRegistry, seeds: Seeds) -> 
     assert "Choose two runs" in words(make_compare(registry, [], anyway=False))
 
 
-def test_many_or_unknown_runs_are_refused(registry: LocalRegistry) -> None:
+def test_many_runs_are_refused_with_a_link_to_the_leaderboards(registry: LocalRegistry) -> None:
     ids = [new_run_id(NOON + timedelta(seconds=number)) for number in range(21)]
     with pytest.raises(InvalidInputError, match="21 runs are too many") as refusal:
         make_compare(registry, ids, anyway=False)
     assert "leaderboard" in str(refusal.value.next_step)
-    with pytest.raises(UnknownNameError):
-        make_compare(registry, [RunId(ids[0]), RunId(ids[1])], anyway=True)
+
+
+def test_a_run_that_is_unknown_stays_in_the_table_and_the_others_are_compared(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
+    unknown = new_run_id(NOON + timedelta(days=900))
+    page = make_compare(registry, [runs[0].id, unknown, runs[1].id], anyway=False)
+    assert page.tables["runs"].column("run") == (runs[0].id, unknown, runs[1].id)
+    assert page.tables["runs"].column("outcome") == ("done", "unknown", "done")
+    assert f"{unknown}: the registry has no {unknown}" in words(page)
+    assert (
+        page.tables["findings"].rows
+        == make_compare(registry, [run.id for run in runs], anyway=False).tables["findings"].rows
+    )
+    alone = make_compare(registry, [unknown, unknown[:20]], anyway=False)
+    assert alone.tables["runs"].column("outcome") == ("unknown", "unknown")
+    assert "Choose two runs" in words(alone)
+
+
+def test_a_failed_run_says_in_the_table_how_it_failed(registry: LocalRegistry, seeds: Seeds) -> None:
+    good, at = seeds.run(seeds.lock()), NOON + timedelta(hours=3)
+    start = replace(good.start, id=new_run_id(at), started_at=at)
+    registry.records.start(start)
+    end = RunEnd(outcome="failed", ended_at=at, failure_class="engine", failure_message=HOSTILE)
+    registry.records.finish(start.id, end)
+    page = make_compare(registry, [good.id, start.id], anyway=False)
+    assert page.tables["runs"].column("remarks")[1] == f"engine; process: {HOSTILE}"
+    assert "<script>alert" not in html(page)
+
+
+def test_a_run_is_named_by_the_first_characters_of_its_id(registry: LocalRegistry, seeds: Seeds) -> None:
+    runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
+    shared = next(place for place, (a, b) in enumerate(zip(runs[0].id, runs[1].id, strict=True)) if a != b)
+    short = [run.id[: shared + 1] for run in runs]
+    page = make_compare(registry, [short[0], short[1].removeprefix("run/")], anyway=False)
+    assert page.context["ids"] == tuple(run.id for run in runs)
+    assert all(run.id in (page.twin or "") for run in runs)
+    with pytest.raises(InvalidInputError) as refusal:
+        make_compare(registry, [runs[0].id, runs[0].id[:shared]], anyway=False)
+    assert all(run.id in str(refusal.value.where) for run in runs)
 
 
 def test_leaderboards_without_runs_say_how_to_make_one(registry: LocalRegistry) -> None:
@@ -439,9 +478,8 @@ def test_boards_of_one_dataset_name_what_differs_and_offer_their_settings(
     )
     headings = re.findall(r"<h2 id=\"board[^>]*>([^<]*)", html(page))
     assert len({heading.partition(": ")[2] for heading in headings}) == 3
-    assert all(
-        f"limit of cpus {lock.limits.cpus}" in heading for lock, heading in zip(locks[::-1], headings, strict=True)
-    )
+    cpus = [f"limit of cpus {lock.limits.cpus}" for lock in locks[::-1]]
+    assert all(limit in heading for limit, heading in zip(cpus, headings, strict=True))
     links = re.findall(r'href="(/new[^"]*)">Evaluate with the settings', html(page))
     wanted = [parse_qs(unescape(link).partition("?")[2]) for link in links]
     assert [fields.get("cpus", ["1"]) for fields in wanted] == [["2"], ["1"], ["1"]]

@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UNSET
+
 from benchlock.api.client.id_prefixes import complete_prefix, describe_moment
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import compare_path, lock_diff_path
+from benchlock.api.web.links import compare_path, lock_diff_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.artifacts.digest import Digest
@@ -36,6 +38,8 @@ from benchlock.evaluator.workflows.comparison_texts import (
     name_arm,
 )
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.requests.request_form import read_document
 
 if TYPE_CHECKING:
     from benchlock.evaluator.report.sections import Section
@@ -63,6 +67,7 @@ _FINDINGS: Final = (
     Column("margin", "fraction", "Relative difference that counts as equivalent, stated beforehand."),
     Column("answer", None, "What follows."),
 )
+_TRACE_DIFFERS: Final = re.compile(r": the trace differs$")
 _CHANGE: Final = re.compile(r"([+-]?[\d.]+%)[,;]? +(.+)", re.DOTALL)
 """The relative change with which a reason begins, and the rest of it."""
 
@@ -149,6 +154,8 @@ def make_compare(
         "offer": offer_interleaving(registry, queue, list(locks.values())),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
+        "usable": (),
+        "advice": None,
         "comparison": None,
         "sections": (),
         "section_tables": (),
@@ -158,7 +165,7 @@ def make_compare(
         _add_comparison(registry, pairs, context, tables, anyway=anyway)
     facts = {
         "runs": ids,
-        **{name: context[name] for name in ("left_out", "reasons", "remarks", "answers", "comparison")},
+        **{name: context[name] for name in ("left_out", "reasons", "remarks", "answers", "usable", "comparison")},
     }
     facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
     twin = compare_path(ids, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
@@ -216,10 +223,12 @@ def _add_comparison(
     comparison = compare_runs(pairs, prediction_pairs.compare_all)
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
+    context["advice"] = _advise_on_trace(pairs) if any(map(_TRACE_DIFFERS.search, comparison.reasons)) else None
     if comparison.reasons and not anyway:
         return
     context["shows_figures"], context["comparison"] = True, comparison.report()
     context["answers"] = tuple(_list_answers(comparison))
+    context["usable"] = () if comparison.reasons else tuple(_compare_usable(pairs, comparison))
     tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(comparison)}
     try:
         sections = _make_sections(registry, pairs, comparison, force=anyway)
@@ -265,6 +274,46 @@ def _list_remarks(comparison: "Comparison") -> Iterator[str]:
         validity = validity_of(run)
         if validity is not None and not validity.valid:
             yield f"LoadGen result of {run.id}: {validity.words}"
+
+
+def _compare_usable(pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison") -> Iterator[str]:
+    """Yield what the runs with usable times say on times, if other runs leave these undecided.
+
+    An interleaved comparison leaves out such runs itself, round by round.
+    """
+    usable = [(lock, run) for lock, run in pairs if explain_unusable_times(run) is None]
+    dropped = [run.id for _, run in pairs if explain_unusable_times(run) is not None]
+    first = comparison.arms[0].lock.id
+    if not dropped or comparison.interleaved or len(usable) < _PAIR or usable[0][0].id != first:
+        return
+    try:
+        rest = compare_runs(usable)
+    except InvalidInputError:  # what is left is one measurement
+        return
+    for arm, findings in rest.findings:
+        times = [finding for finding in findings if not is_quality(finding.metric)]
+        yield from (
+            f"{name_arm(rest, arm)}: {finding.metric}: {finding.answer}: {finding.reason}; "
+            f"left out: {', '.join(dropped)}, whose times are unusable"
+            for finding in times
+        )
+
+
+def _advise_on_trace(pairs: Sequence[tuple[Lock, Run]]) -> tuple[str, str | None]:
+    """Return which metrics a difference in the trace leaves comparable, and the path of the form for comparable runs."""
+    (first, _), locks = pairs[0], {lock.id: lock for lock, _ in pairs}.values()
+    shared = [name for name in first.metrics if is_quality(name) and all(name in lock.metrics for lock in locks)]
+    level = first.request.get("trace", "none")
+    other = next(lock for lock in locks if lock.request.get("trace", "none") != level)
+    kept = f"{', '.join(shared)} do not depend on it" if shared else "these runs share no metric that does not"
+    words = (
+        f"A trace makes calls slower, so no metric of time can be compared; {kept}. For comparable runs, "
+        f"evaluate {other.subject.name} with the trace level of the first run, {level}."
+    )
+    if other.model is UNSET:
+        return words, None
+    fields = replace(read_document(other.request, other.framework.name), trace="" if level == "none" else level)
+    return words, with_query("/new", **fields.as_parameters())
 
 
 def _list_diffs(locks: Sequence[Lock]) -> Iterator[tuple[str, str]]:

@@ -374,6 +374,50 @@ def test_a_failed_run_says_in_the_table_how_it_failed(registry: LocalRegistry, s
     assert "<script>alert" not in html(page)
 
 
+def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = [seeds.lock(), seeds.lock("other")]
+    runs = [seeds.run(lock, slowness=slowness) for lock in locks for slowness in (1, 2)]
+    ids = [run.id for run in runs]
+    assert make_compare(registry, ids, anyway=False).context["usable"] == ()
+    flagged = {ids[1]}
+    monkeypatch.setattr(
+        "benchlock.evaluator.records.timing_validity.flag_of", lambda run: "busy" if run.id in flagged else None
+    )
+    page = make_compare(registry, ids, anyway=False)
+    lines = page.context["usable"]
+    rest = [registry.records.get(id_) for id_ in ids if id_ not in flagged]
+    ((_, findings),) = compare_runs([(registry.read_lock(run.start.lock), run) for run in rest]).findings
+    times = [finding for finding in findings if finding.metric != "top1"]
+    assert len(times) > 0
+    assert [f"other 1.0.0: {one.metric}: {one.answer}: {one.reason}" for one in times] == [
+        line.partition("; left out: ")[0] for line in lines
+    ]
+    assert all(line.endswith(f"left out: {ids[1]}, whose times are unusable") for line in lines)
+    assert all(line in words(page) for line in lines)
+    flagged.update(ids[:2])
+    assert make_compare(registry, ids, anyway=False).context["usable"] == ()
+
+
+def test_another_trace_level_is_explained_with_the_metrics_that_it_leaves_comparable(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    good, traced, at = seeds.run(seeds.lock()), seeds.lock("other", trace="model"), NOON + timedelta(hours=3)
+    start = replace(good.start, id=new_run_id(at), started_at=at, lock=traced.id)
+    registry.records.start(start)
+    page = make_compare(registry, [good.id, start.id], anyway=False)
+    advice, form = page.context["advice"]
+    assert "top1" in advice
+    assert "latency" not in advice
+    assert "trace=" not in form
+    assert "model=other" in form
+    assert advice in words(page)
+    _, form = make_compare(registry, [start.id, good.id], anyway=False).context["advice"]
+    assert "trace=model" in form
+    assert "model=digits" in form
+
+
 def test_a_run_is_named_by_the_first_characters_of_its_id(registry: LocalRegistry, seeds: Seeds) -> None:
     runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
     shared = next(place for place, (a, b) in enumerate(zip(runs[0].id, runs[1].id, strict=True)) if a != b)

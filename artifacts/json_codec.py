@@ -34,7 +34,7 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
 
     The library for RFC 8785 is written in Python and is many times slower.
     """
-    remaining = [value]
+    remaining, (low, high) = [value], _PLAIN_FLOATS
     while remaining:
         item = remaining.pop()
         kind = type(item)
@@ -44,16 +44,15 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
             remaining += [part for part in item.values() if type(part) not in _SCALARS]
         elif kind is list or kind is tuple:
             remaining += [part for part in item if type(part) not in _SCALARS]
-        elif not (kind in _SCALARS or _is_plain_number(item, kind)):
+        elif kind is int:
+            if not -MAX_EXACT <= item <= MAX_EXACT:
+                return False
+        elif kind is float:
+            if not low <= abs(item) < high or item == int(item):
+                return False
+        elif kind not in _SCALARS:
             return False
     return True
-
-
-def _is_plain_number(value: Any, kind: type) -> bool:  # noqa: ANN401 - as above
-    if kind is int:
-        return bool(-MAX_EXACT <= value <= MAX_EXACT)
-    low, high = _PLAIN_FLOATS
-    return kind is float and bool(low <= abs(value) < high and value != int(value))
 
 
 T = TypeVar("T")

@@ -204,7 +204,7 @@ class PredictionPairs:
         store: BlobStore,
         scratch: Path | None,
         seconds: float = LIMITS.seconds,
-        results: StoredResults | None = None,
+        results: Path | None = None,
     ) -> None:
         """Prepare the comparisons; the time starts with the first one.
 
@@ -212,12 +212,12 @@ class PredictionPairs:
             store: The store with the predictions, the manifests and the labels.
             scratch: A folder on the store's file system for temporary files; None for any folder.
             seconds: The time limit of all comparisons together.
-            results: Where the results are stored; None keeps them in this process alone.
+            results: The folder where results are stored; None keeps them in this process alone.
         """
         self._store = store
         self._scratch = scratch
         self._seconds = seconds
-        self._results = results
+        self._results = None if results is None else StoredResults(results)
         self._deadline: float | None = None
 
     def compare(self, first: LockedRun, second: LockedRun, comparisons: int = 1) -> PairedTests:

@@ -19,7 +19,6 @@ from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.svg import LARGE, text
 from benchlock.evaluator.evidence.prediction_scores import PAIRS, PredictionPairs
-from benchlock.evaluator.evidence.stored_results import StoredResults
 from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MachineId
 from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
 from benchlock.evaluator.queue.sql_queue import SqlQueue
@@ -217,9 +216,7 @@ def _add_comparison(
     anyway: bool,
 ) -> None:
     """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
-    prediction_pairs = PredictionPairs(
-        registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, StoredResults(registry.home / PAIRS)
-    )
+    prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, registry.home / PAIRS)
     comparison = compare_runs(pairs, prediction_pairs.compare_all)
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
@@ -300,7 +297,7 @@ def _compare_usable(pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison")
 
 
 def _advise_on_trace(pairs: Sequence[tuple[Lock, Run]]) -> tuple[str, str | None]:
-    """Return which metrics a difference in the trace leaves comparable, and the path of the form for comparable runs."""
+    """Return which metrics a difference in the trace leaves comparable, and the path of a form for the runs."""
     (first, _), locks = pairs[0], {lock.id: lock for lock, _ in pairs}.values()
     shared = [name for name in first.metrics if is_quality(name) and all(name in lock.metrics for lock in locks)]
     level = first.request.get("trace", "none")

@@ -21,6 +21,7 @@ from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, reques
 from benchlock.api.web.pages.run_pages import list_time_notices, make_run
 from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.comparison_types import Verdict
@@ -529,6 +530,20 @@ def test_boards_of_one_dataset_name_what_differs_and_offer_their_settings(
     assert [fields.get("cpus", ["1"]) for fields in wanted] == [["2"], ["1"], ["1"]]
     assert [fields.get("time") for fields in wanted] == [["11m"], ["11m"], ["10m"]]
     assert all("model=" not in link for link in links)
+
+
+def test_locks_are_found_together_without_those_that_are_damaged_or_missing(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    first, second, third = seeds.lock(), seeds.lock("other"), seeds.lock(seed=99)
+    missing = Digest("sha256:" + "0" * 64)
+    assert registry.find_locks([second.id, missing, first.id]) == {second.id: second, missing: None, first.id: first}
+    remove_guards(registry.database)
+    text = registry.catalogue.get_lock(third.id)
+    forge(registry.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=first.id)
+    assert registry.find_locks([first.id, second.id]) == {first.id: None, second.id: second}
+    forge(registry.database, "DELETE FROM lock_blobs WHERE lock = :id", id=second.id)
+    assert registry.find_locks([second.id, third.id]) == {second.id: None, third.id: third}
 
 
 def test_the_list_of_leaderboards_goes_on_at_a_name(

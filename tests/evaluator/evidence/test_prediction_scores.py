@@ -150,7 +150,7 @@ def test_stored_tests_are_read_instead_of_predictions(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = pairs_of(store, 30, 20)
-    results = StoredResults(tmp_path / "results")
+    results = tmp_path / "results"
     found = PredictionPairs(store, tmp_path / "one", results=results).compare_all(first, [second])
     monkeypatch.setattr(prediction_scores, "LIMITS", Limits(memory=1 << 20, seconds=60.0))
     again = PredictionPairs(store, tmp_path / "two", results=results)  # of another scratch, nothing is in memory

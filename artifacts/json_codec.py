@@ -34,21 +34,25 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
 
     The library for RFC 8785 is written in Python and is many times slower.
     """
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is int:
-        return bool(-MAX_EXACT <= value <= MAX_EXACT)
-    if kind is float:
-        low, high = _PLAIN_FLOATS
-        return bool(low <= abs(value) < high and value != int(value))
-    if kind is dict:
-        if not all(type(key) is str and key.isascii() for key in value):
+    remaining, (low, high) = [value], _PLAIN_FLOATS
+    while remaining:
+        item = remaining.pop()
+        kind = type(item)
+        if kind is dict:
+            if not all(type(key) is str for key in item) or not "".join(item).isascii():
+                return False
+            remaining += [part for part in item.values() if type(part) not in _SCALARS]
+        elif kind is list or kind is tuple:
+            remaining += [part for part in item if type(part) not in _SCALARS]
+        elif kind is int:
+            if not -MAX_EXACT <= item <= MAX_EXACT:
+                return False
+        elif kind is float:
+            if not low <= abs(item) < high or item == int(item):
+                return False
+        elif kind not in _SCALARS:
             return False
-        value = value.values()
-    elif kind is not list and kind is not tuple:
-        return False
-    return all(_is_plain(item) for item in value if type(item) not in _SCALARS)
+    return True
 
 
 T = TypeVar("T")

@@ -108,7 +108,7 @@ def gate(invocation: Invocation, /, **options: Any) -> None:  # noqa: ANN401 - t
         return run
 
     pairs = PredictionPairs(invocation.opened.store, invocation.opened.home / SCRATCH)
-    result = run_gate((baseline, candidate), once, settings.rounds, margins, pairs.compare)
+    result = run_gate((baseline, candidate), once, settings.rounds, margins, pairs.compare_all)
     for run in (run for arm in result.comparison.arms for run in arm.runs):
         warn_about_comparison(run)
     if settings.markdown:

@@ -145,7 +145,7 @@ class LockRunner:
             return run
 
         pairs = PredictionPairs(self.registry.store, self.registry.home / SCRATCH)
-        return interleave(locks, once, rounds or default_rounds(len(locks)), stated, pairs.compare)
+        return interleave(locks, once, rounds or default_rounds(len(locks)), stated, pairs.compare_all)
 
     def _find_original(self, lock: Lock, against: RunId | None) -> tuple[Run, tuple[str, ...]]:
         """Return the run to compare with, and notes on later runs that cannot be compared with."""
@@ -179,7 +179,7 @@ def compare_by_id(
         RefusedError: The runs are not comparable, and ``force`` is false.
     """
     pairs = PredictionPairs(registry.store, registry.home / SCRATCH)
-    comparison = compare_recorded_runs(registry.records, read_lock, ids, pairs.compare)
+    comparison = compare_recorded_runs(registry.records, read_lock, ids, pairs.compare_all)
     if comparison.reasons and not force:
         raise RefusedError(
             f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",

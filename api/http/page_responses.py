@@ -34,7 +34,7 @@ _TITLES: Final = {
 
 _TWIN: Any = {
     "title": "Leaderboards",
-    "facts": {"limit": ""},
+    "facts": {},
     "tables": {
         "leaderboards": {
             "id": "leaderboards",

@@ -3,8 +3,8 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -70,8 +70,23 @@ class LocalRegistry:
 
     def read_lock(self, lock: "Digest") -> Lock:
         """Return the lock with that id, whose stored text is compared with its record each time."""
-        text = self.catalogue.get_lock(lock)
-        return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
+        return _parse_lock(self.catalogue.get_lock(lock), lock)
+
+    def find_locks(self, ids: "Iterable[Digest]") -> "dict[Digest, Lock | None]":
+        """Return several locks by id as ``read_lock`` does, None for one that is missing or damaged."""
+        wanted = list(dict.fromkeys(ids))
+        with suppress(BenchlockError):
+            texts = self.catalogue.get_locks(wanted)
+            return {id_: _parse_lock(texts[id_], id_) if id_ in texts else None for id_ in wanted}
+        found: dict[Digest, Lock | None] = dict.fromkeys(wanted)
+        for id_ in wanted:  # at least one of them is damaged
+            with suppress(BenchlockError):
+                found[id_] = self.read_lock(id_)
+        return found
+
+
+def _parse_lock(text: str, lock: "Digest") -> Lock:
+    return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
 
 
 def source_access() -> "SourceAccess":

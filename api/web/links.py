@@ -13,6 +13,7 @@ _PREFIXES = {
     "run": ("run/", "/runs/"),
     "job": ("job/", "/jobs/"),
     "lock": ("sha256:", "/locks/sha256:"),
+    "samples": ("sha256:", "/v1/blobs/sha256:"),
     "comparison": ("", "/comparisons/"),
 }
 

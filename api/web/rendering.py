@@ -39,9 +39,12 @@ _FIGURE: Final = re.compile(r"(-?[\d,]+)((?:\.\d+)?(?:%| .+)?)")
 _WIDTHS: Final = (2, 4, 6, 8, 10, 14, 26)
 """The widths of fractions with units, in characters, that the style sheet knows."""
 _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
-_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "lock": len("sha256:") + 12, "comparison": 8}
+_SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "comparison": 8} | dict.fromkeys(
+    ("lock", "samples"), len("sha256:") + 12
+)
 """The characters of ids in tables, which the commands accept as prefixes."""
 
+_PATH: Final = re.compile("/[a-z]+")
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -152,6 +155,14 @@ def _align(texts: Sequence[str]) -> list[Markup]:
     ]
 
 
+def _link_path(words: str) -> Markup:
+    """Return a sentence whose last words, after a colon, are a link if they are the path of a page of this service."""
+    rest, colon, path = words.rpartition(": ")
+    if not colon or not _PATH.fullmatch(path):
+        return escape(words)
+    return Markup('{}: <a href="{}">{}</a>').format(rest, path, path)
+
+
 def _draw(chart: Chart) -> Markup:
     return Markup(chart.svg())  # noqa: S704 - charts escape the names in them
 
@@ -172,6 +183,7 @@ def _environment() -> Environment:
         "bytes": _show_bytes,
         "line": escape_line,
         "columns": show_columns,
+        "link_path": _link_path,
         "progress": describe_line,
         "seconds": describe_seconds,
         "heading": name_column,

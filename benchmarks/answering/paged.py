@@ -21,9 +21,9 @@ from benchlock.api.web.links import (
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.run_store import insert_end, insert_start
 from benchlock.evaluator.records.run_types import Run, new_run_id
-from benchlock.registry.artifact_names import KINDS
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, dataset_of
+from benchlock.registry.resolution.resolver_types import ORDER
 from benchmarks.answering.servers import Benchlock
 from benchmarks.resolving.filling import fill
 from benchmarks.resolving.universes import Release, Universe, version
@@ -95,7 +95,7 @@ class LargeBenchlock(Benchlock):
             "two runs compared": compare_path((ids[1], ids[2])),
             f"the same with {SAMPLES:,} samples": compare_path((ids[0], ids[2])),
             f"{LOCKS} runs compared": compare_path(ids[1 : LOCKS + 1]),
-            f"leaderboard of {MEASURED} runs": leaderboard_path(dataset, used.split),
+            f"leaderboard of {RUNS:,} runs": leaderboard_path(dataset, used.split),
             "provenance": f"{run_path(ids[1])}/provenance",
         }
 
@@ -105,7 +105,7 @@ def _lock(registry: LocalRegistry, number: int) -> Lock:
     name = f"model-{number}"
     model = {"name": name}
     made = variant({"model": model, "files": IDX, "lock": CURRENT, "request": {"model": model | {"version": "*"}}})
-    made.publish(registry.catalogue, registry.store, ("model",) if number else KINDS)
+    made.publish(registry.catalogue, registry.store, ("model",) if number else ORDER)
     registry.catalogue.put_lock(made.lock)
     return made.lock
 

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock as Mutex
@@ -21,10 +21,12 @@ from benchlock.artifacts.file_trees import iterate_tree
 from benchlock.artifacts.isolation.child_process import CallerBlobs
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
+from benchlock.evaluator.evidence.stored_results import StoredResults
 from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job import Job
 from benchlock.evaluator.harness.core.job_parser import parse_job
 from benchlock.evaluator.harness.phases.scoring import Score, score
+from benchlock.evaluator.records.evidence_status import FOLDER
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
@@ -181,41 +183,44 @@ def _entries(lock: Lock, store: BlobStore) -> Iterator[tuple[str, Descriptor]]:
 LIMITS: Final = Limits(memory=4 << 30, cpu_seconds=600, seconds=300.0, files=64, result=1 << 20)
 """The limits of the comparison of two runs."""
 _PREDICTIONS: Final = "predictions"
-_SIDES: Final = ("first", "second")
 _NEXT: Final = "compare fewer runs, or use a faster machine with more memory"
 
 
+PAIRS: Final = f"{FOLDER}/pairs-1"
+"""The folder in a registry's home for results. Its number increases when the tests or the scores change."""
+_BATCH: Final = 64 << 20
+"""The bytes of predictions that one child process compares with those of the first run."""
+LockedRun = tuple[Lock, Run]
 _REMEMBERED: Final = 256
 _recent_tests: OrderedDict[Hashable, PairedTests] = OrderedDict()
 _mutex: Final = Mutex()
 
 
-def _remember(key: Hashable, tests: PairedTests) -> PairedTests:
-    """Cache the result of a child process, which locks and predictions determine."""
-    with _mutex:
-        _recent_tests[key] = tests
-        while len(_recent_tests) > _REMEMBERED:
-            _recent_tests.popitem(last=False)
-    return tests
-
-
 class PredictionPairs:
     """Comparisons of pairs of runs, with a time limit for all of them together."""
 
-    def __init__(self, store: BlobStore, scratch: Path | None, seconds: float = LIMITS.seconds) -> None:
+    def __init__(
+        self,
+        store: BlobStore,
+        scratch: Path | None,
+        seconds: float = LIMITS.seconds,
+        results: Path | None = None,
+    ) -> None:
         """Prepare the comparisons; the time starts with the first one.
 
         Args:
             store: The store with the predictions, the manifests and the labels.
             scratch: A folder on the store's file system for temporary files; None for any folder.
             seconds: The time limit of all comparisons together.
+            results: The folder where results are stored; None keeps them in this process alone.
         """
         self._store = store
         self._scratch = scratch
         self._seconds = seconds
+        self._results = None if results is None else StoredResults(results)
         self._deadline: float | None = None
 
-    def compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int = 1) -> PairedTests:
+    def compare(self, first: LockedRun, second: LockedRun, comparisons: int = 1) -> PairedTests:
         """Compare two runs of the same samples in every metric of quality that both have.
 
         Args:
@@ -229,18 +234,56 @@ class PredictionPairs:
         Raises:
             IntegrityError: A blob does not match its digest.
         """
+        return self._compare_some(first, [second], comparisons)[0]
+
+    def compare_all(self, first: LockedRun, others: Sequence[LockedRun]) -> list[PairedTests]:
+        """Compare a run with others as ``compare`` does; small predictions share a child process.
+
+        A child process takes longer to start than to compare predictions of a few thousand samples.
+        """
+        tests = [self._recall(first, other, len(others)) for other in others]
+        batches = _split([place for place, found in enumerate(tests) if found is None], others)
+        for places in batches:
+            found = self._compare_some(first, [others[place] for place in places], len(others))
+            for place, result in zip(places, found, strict=True):
+                tests[place] = result
+        return [found for found in tests if found is not None]
+
+    def _compare_some(self, first: LockedRun, others: Sequence[LockedRun], comparisons: int) -> list[PairedTests]:
+        """Compare a run with others in one child process; one by one if it fails, so that one fault has one victim."""
+        found = [self._recall(first, other, comparisons) for other in others]
+        missing = [other for other, tests in zip(others, found, strict=True) if tests is None]
+        try:
+            computed = self._compare(first, missing, comparisons) if missing else []
+        except InvalidInputError as error:  # a limit, a missing library, or a blob that was removed meanwhile
+            if len(missing) > 1:
+                return [self.compare(first, other, comparisons) for other in others]
+            computed = [PairedTests(reason=error.what)]
+        for other, tests in zip(missing, computed, strict=True):
+            if tests.reason is None:
+                self._remember(_identify(first, other, comparisons), tests)
+        fresh = iter(computed)
+        return [next(fresh) if tests is None else tests for tests in found]
+
+    def _recall(self, first: LockedRun, second: LockedRun, comparisons: int) -> PairedTests | None:
+        """Return the tests if that needs no comparison: known ones, or the reason why there are none."""
         if reason := self._find_obstacle(first, second):
             return PairedTests(reason=reason)
-        runs = [(lock.id, _predictions(run)) for lock, run in (first, second)]
-        key = (self._scratch, comparisons, *runs)
+        key = _identify(first, second, comparisons)
         with _mutex:
-            tests = _recent_tests.get(key)
-        if tests is not None:
-            return tests
-        try:
-            return _remember(key, self._compare(first, second, comparisons))
-        except InvalidInputError as error:  # a limit, a missing library, or a blob that was removed meanwhile
-            return PairedTests(reason=error.what)
+            tests = _recent_tests.get((self._scratch, key))
+        if tests is None and self._results is not None:
+            tests = self._results.read(key, PairedTests)
+        return tests
+
+    def _remember(self, key: tuple[Any, ...], tests: PairedTests) -> None:
+        """Cache the result of a child process, which locks and predictions determine."""
+        with _mutex:
+            _recent_tests[self._scratch, key] = tests
+            while len(_recent_tests) > _REMEMBERED:
+                _recent_tests.popitem(last=False)
+        if self._results is not None:
+            self._results.write(key, tests)
 
     def _find_obstacle(self, first: tuple[Lock, Run], second: tuple[Lock, Run]) -> str | None:
         """Return why two runs have no pairs of samples; None if they have."""
@@ -263,28 +306,30 @@ class PredictionPairs:
             return f"the predictions of {run.id} have {blob.size} bytes; the maximum is {LARGEST_PREDICTIONS}"
         return None if self._store.exists(blob.digest) else f"the predictions of {run.id} are missing"
 
-    def _compare(self, first: tuple[Lock, Run], second: tuple[Lock, Run], comparisons: int) -> PairedTests:
+    def _compare(self, first: LockedRun, others: Sequence[LockedRun], comparisons: int) -> list[PairedTests]:
+        runs = (first, *others)
         with open_workspace(self._scratch) as folder:
-            for side, (_, run) in zip(_SIDES, (first, second), strict=True):
+            paths = [folder / str(number) for number, _ in enumerate(runs)]
+            for path, (_, run) in zip(paths, runs, strict=True):
                 blob = _predictions(run)
                 assert blob is not None
                 verify(self._store, blob.digest, name=f"the predictions of {run.id}", size=blob.size)
-                lay_out(self._store, blob, folder / side)
+                lay_out(self._store, blob, path)
             lay_labels(first[0], read_manifests(first[0], self._store), self._store, folder / "dataset")
             arguments = {
-                "locks": [dump(lock) for lock, _ in (first, second)],
-                "predictions": [str((folder / side).absolute()) for side in _SIDES],
+                "locks": [dump(lock) for lock, _ in runs],
+                "predictions": [str(path.absolute()) for path in paths],
                 "labels": str((folder / "dataset").absolute()),
                 "comparisons": comparisons,
             }
-            return PairedTests(self._isolate(arguments))
+            return [PairedTests(tests) for tests in self._isolate(arguments)]
 
     def _seconds_left(self) -> float:
         if self._deadline is None:
             self._deadline = time.monotonic() + self._seconds
         return self._deadline - time.monotonic()
 
-    def _isolate(self, arguments: Mapping[str, Any]) -> dict[str, PairedTest]:
+    def _isolate(self, arguments: Mapping[str, Any]) -> list[dict[str, PairedTest]]:
         task = "the sample-by-sample comparison"
         used_up = LimitExceededError(f"{task} needs more than {self._seconds:g} seconds", next_step=_NEXT)
         if (remaining := self._seconds_left()) <= 0:
@@ -293,28 +338,57 @@ class PredictionPairs:
         function = f"{__name__}:compare_files"
         try:
             return msgspec.convert(
-                run_isolated(function, arguments, limits=limits, subject=task, blobs=self._store), dict[str, PairedTest]
+                run_isolated(function, arguments, limits=limits, subject=task, blobs=self._store),
+                list[dict[str, PairedTest]],
             )
         except msgspec.ValidationError as error:
             raise IsolatedFaultError(f"{task} returned malformed values: {error}", next_step=_NEXT) from error
 
 
 def compare_files(arguments: dict[str, Any], blobs: CallerBlobs) -> Any:  # noqa: ANN401 - plain values
-    """Compare two files of predictions in a child process; return the tests as plain values."""
+    """Compare a file of predictions with each further one in a child process; return the tests as plain values."""
     locks = [load(text, "the lock of a run") for text in arguments["locks"]]
-    scores = [
+    scores = (
         score_samples(lock, read_manifests(lock, blobs), Path(path), Path(arguments["labels"]))
         for lock, path in zip(locks, arguments["predictions"], strict=True)
+    )
+    first, n = next(scores), _count_samples(locks[0], blobs)
+    return [
+        msgspec.to_builtins(_compare_scores((locks[0], lock), (first, second), n, arguments["comparisons"]))
+        for lock, second in zip(locks[1:], scores, strict=True)
     ]
-    first, second = scores
+
+
+def _compare_scores(
+    locks: tuple[Lock, Lock], scores: tuple[Score, Score], n: int, comparisons: int
+) -> dict[str, PairedTest]:
     tests: dict[str, PairedTest] = {}
     for metric in _shared_metrics(*locks):
         try:
-            n = _count_samples(locks[0], blobs)
-            tests[metric] = compare_measures(metric, first.samples, second.samples, n, arguments["comparisons"])
+            tests[metric] = compare_measures(metric, scores[0].samples, scores[1].samples, n, comparisons)
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise InvalidInputError(f"cannot compare the measures of {metric}: {error}") from error
-    return msgspec.to_builtins(tests)
+    return tests
+
+
+def _split(places: Sequence[int], others: Sequence[LockedRun]) -> Iterator[list[int]]:
+    """Yield the places of runs that share a child process; large predictions have one of their own."""
+    batch, size = list[int](), 0
+    for place in places:
+        blob = _predictions(others[place][1])
+        size += 0 if blob is None else blob.size
+        if batch and size > _BATCH:
+            yield batch
+            batch, size = [], 0 if blob is None else blob.size
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _identify(first: LockedRun, second: LockedRun, comparisons: int) -> tuple[Any, ...]:
+    """Return what determines the tests of two runs."""
+    blobs = [_predictions(run) for _, run in (first, second)]
+    return (comparisons, *(lock.id for lock, _ in (first, second)), *(blob and blob.digest for blob in blobs))
 
 
 def _count_samples(lock: Lock, blobs: CallerBlobs) -> int:

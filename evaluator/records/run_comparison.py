@@ -18,8 +18,10 @@ from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import COST, OPERATOR, is_automatic, is_quality
 
-_SAME_HOST = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
-_SAME_PLATFORM = ("os", "arch", "device")
+SAME_HOST: Final = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
+"""The facts of a host that are equal where runs are comparable."""
+SAME_PLATFORM: Final = ("os", "arch", "device")
+"""The same facts of a platform."""
 _SEVERAL = ("limits", "definitions of metrics")
 _NEVER_RUN = "has no result"
 
@@ -87,8 +89,8 @@ def _host_differences(a: Run, b: Run) -> Iterator[str]:
     if a.start.isolation != b.start.isolation:
         yield f"the isolation differs: {a.start.isolation}, {b.start.isolation}"
     for facts, left, right in (
-        (_SAME_PLATFORM, a.start.platform, b.start.platform),
-        (_SAME_HOST, a.start.host, b.start.host),
+        (SAME_PLATFORM, a.start.platform, b.start.platform),
+        (SAME_HOST, a.start.host, b.start.host),
     ):
         for fact in facts:
             if left.get(fact) != right.get(fact):

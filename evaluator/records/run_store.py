@@ -13,6 +13,7 @@ from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.replayed_runs import refuse_replay
 from benchlock.evaluator.records.run_document import encode_run, summarize
+from benchlock.evaluator.records.run_groups import RunGroup, select_groups, select_newest
 from benchlock.evaluator.records.run_types import (
     ALL_RUNS,
     DamagedRun,
@@ -23,6 +24,7 @@ from benchlock.evaluator.records.run_types import (
     RunFilter,
     RunId,
     RunStart,
+    VersionSelector,
     check_end,
     check_start,
     clean_message,
@@ -195,6 +197,29 @@ class Records:
             summary = summarize(run)
             entries[run.id] = replace(summary, start=run.start) if with_host else summary
         return tuple(entries[id_] for id_ in ids if id_ in entries)
+
+    def get_each(self, ids: Sequence[RunId]) -> tuple[Run | DamagedRun, ...]:
+        """Return runs as ``get`` does, in the order of ``ids``, and damaged records as such.
+
+        A run that does not exist or is hidden is left out, whoever asks.
+        """
+        visible = select(runs.c.id).where(runs.c.id.in_(ids), runs.c.id.not_in(HIDDEN_RUNS))
+        with read_transaction(self._engine) as connection:
+            known = set(connection.execute(visible).scalars())
+        entries: dict[str, Run | DamagedRun] = {}
+        entries |= {run.id: run for run in self._examine(self._load_parts([i for i in ids if i in known], entries))}
+        return tuple(entries[id_] for id_ in ids if id_ in entries)
+
+    def group_done(self, dataset: VersionSelector | None = None) -> tuple[RunGroup, ...]:
+        """Return the groups of done runs, on a dataset or on all, the group with the newest run first."""
+        with read_transaction(self._engine) as connection:
+            of_dataset = None if dataset is None else _select_locks(connection, RunFilter(dataset=dataset))
+            return tuple(RunGroup(*row) for row in connection.execute(select_groups(of_dataset)))
+
+    def list_newest(self, group: RunGroup, limit: int, before: RunId | None = None) -> tuple[RunId, ...]:
+        """Return the ids of the newest runs of a group, newest first; with ``before``, only older ones."""
+        with read_transaction(self._engine) as connection:
+            return tuple(map(RunId, connection.execute(select_newest(group, limit, before)).scalars()))
 
     def _load_parts(self, ids: Sequence[str], entries: dict[str, Run | DamagedRun]) -> Iterator[Run]:
         """Yield runs, loaded a few at a time; each transaction ends before their evidence is examined.

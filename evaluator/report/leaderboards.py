@@ -2,15 +2,23 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from msgspec import UNSET
+from msgspec.structs import asdict
 
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.json_codec import encode_canonical
+from benchlock.artifacts.size_limits import shorten
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.axes import pick_time_unit
 from benchlock.evaluator.charts.svg import Chart
-from benchlock.evaluator.records.run_comparison import list_incomparabilities
+from benchlock.evaluator.records.replayed_runs import SAMPLES
+from benchlock.evaluator.records.run_comparison import SAME_HOST, SAME_PLATFORM, list_incomparabilities
+from benchlock.evaluator.records.run_groups import RunGroup
 from benchlock.evaluator.records.run_texts import format_interval
+from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.report.run_sections import (
     chart_quality,
     choose_quality,
@@ -21,6 +29,8 @@ from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.evaluator.workflows.compare import LockedRun
+from benchlock.evaluator.workflows.rerun import find_rerun_part
+from benchlock.registry.lock.lockfile import Lock
 
 SPEEDS: Final = ("throughput", "peak_qps", "latency_p90", "latency_p50", "cold_start")
 """The metrics of speed by which a board ranks, the first that all its systems have."""
@@ -31,7 +41,11 @@ _RANKS: Final = (
 SINGLE_RUNS: Final = (
     "The interval of a single run leaves out the drift of its host; an interleaved comparison covers it."
 )
-_NO_QUALITY: Final = "These runs measure no quality, so the board cannot say whether a fast system is also right."
+_ALWAYS_NAMED: Final = ("name", "isolation", "os", "arch", "device", "cores", "cpu model")
+_NAMED: Final = 6
+"""The maximum number of differences in the heading of a board."""
+_LONGEST_FACT: Final = 60
+NO_QUALITY: Final = "These runs measure no quality, so the board cannot say whether a fast system is also right."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +53,8 @@ class Board:
     """A board.
 
     Attributes:
-        conditions: The scenario, the isolation and the host of its runs.
+        conditions: The scenario, the isolation and the host of its runs, and what else differs from other boards.
+        lock: The lock of its first run, whose settings are those of the board.
         reasons: Why its runs are not comparable with those of the first board; empty for the first.
         systems: Its systems, the best first.
         table: Its rows.
@@ -48,6 +63,7 @@ class Board:
     """
 
     conditions: str
+    lock: Lock
     reasons: tuple[str, ...]
     systems: tuple[System, ...]
     table: Table
@@ -108,25 +124,43 @@ def _is_better(other: Metric, metric: Metric) -> bool:
     return low is not None and high is not None and low > high
 
 
-def make_boards(pairs: Sequence[LockedRun], store: FileStore) -> tuple[Board, ...]:
+def make_boards(
+    pairs: Sequence[LockedRun], store: FileStore, groups: Mapping[RunId, RunGroup] | None = None
+) -> tuple[Board, ...]:
     """Make the boards of verified runs on one dataset; runs of one system count together.
 
     Args:
         pairs: The runs with their locks, in the order of preference.
         store: The store of the samples.
+        groups: The group that each run is of, to count runs that are not in ``pairs``.
     """
-    groups = group_comparable(pairs)
+    comparable = group_comparable(pairs)
+    conditions = _describe_conditions([of[0] for of in comparable])
     return tuple(
-        _make_board(number, group, list_incomparabilities(groups[0][0], group[0]) if number > 1 else (), store)
-        for number, group in enumerate(groups, 1)
+        _make_board(
+            f"board-{number}",
+            words,
+            of,
+            list_incomparabilities(comparable[0][0], of[0]) if number > 1 else (),
+            store,
+            groups or {},
+        )
+        for number, (words, of) in enumerate(zip(conditions, comparable, strict=True), 1)
     )
 
 
-def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...], store: FileStore) -> Board:
+def _make_board(
+    name: str,
+    conditions: str,
+    pairs: Sequence[LockedRun],
+    reasons: tuple[str, ...],
+    store: FileStore,
+    groups: Mapping[RunId, RunGroup],
+) -> Board:
     systems, replays = group_systems(pairs, store)
     quality = choose_quality(systems)
     qualities = {system: metric for system in systems if (metric := system.metrics.get(quality)) is not None}
-    name, speeds = _choose_speeds([*qualities] or systems)
+    speed, speeds = _choose_speeds([*qualities] or systems)
     ranks = [dict(zip(of, rank_metrics([*of.values()]), strict=True)) for of in (qualities, speeds)]
     ordered = sorted(systems, key=lambda system: [rank.get(system, len(systems) + 1) for rank in ranks])
     front = _find_front(qualities, speeds)
@@ -136,11 +170,14 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
         Column(quality, None, "Quality metric, the first that all systems have."),
         Column(f"{quality} interval", None, "At 95 %."),
         Column("speed_rank", None, "Rank by speed; ties where intervals overlap."),
-        Column(name, next((metric.unit for metric in speeds.values()), None), "Metric of speed."),
-        Column(f"{name} interval", None, "At 95 %."),
+        Column(speed, next((metric.unit for metric in speeds.values()), None), "Metric of speed."),
+        Column(f"{speed} interval", None, "At 95 %."),
         Column("pareto_front", None, "Whether no other system is at least as good in both values, and better in one."),
-        Column("runs", None, "Runs that count together."),
+        Column("runs", None, "Runs that count together in these values."),
+        Column("recorded", None, "All done runs of the locks of these runs, in the same conditions."),
+        Column("reruns", None, "The runs among those in these values that are reruns; their pages have the verdicts."),
         Column("run", None, "The first of these runs."),
+        Column("samples", None, "The raw samples of that run."),
         Column("graph_size", "MB", "Files of the model; 1 MB is 1,000,000 bytes."),
         Column("lock", None, "Its lock; a rerun of it measures again."),
     )
@@ -153,7 +190,10 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
             *_list_cells(speeds.get(system)),
             front.get(system),
             len(system.runs),
+            _count_recorded(system, groups),
+            sum(find_rerun_part(run) is not None for run in system.runs),
             system.runs[0].id,
+            _find_samples(system.runs[0]),
             system.size / _MEGABYTE,
             system.arms[0].lock.id,
         )
@@ -166,17 +206,28 @@ def _make_board(number: int, pairs: Sequence[LockedRun], reasons: tuple[str, ...
         *replays,
         *(f"{system.name}: {note}" for system in ordered for note in system.notes()),
     )
-    table = Table(f"board-{number}", f"Board {number}", columns, tuple(rows), {}, notes)
-    charts = tuple(_chart(f"board-{number}", quality, name, speeds))
-    batches = describe_batches(ordered, f"board-{number}-")
-    return Board(_describe_conditions(pairs[0]), reasons, tuple(ordered), table, charts, batches)
+    table = Table(name, name.replace("board-", "Board "), columns, tuple(rows), {}, notes)
+    charts = tuple(_chart(name, quality, speed, speeds))
+    batches = describe_batches(ordered, f"{name}-")
+    return Board(conditions, pairs[0][0], reasons, tuple(ordered), table, charts, batches)
+
+
+def _count_recorded(system: System, groups: Mapping[RunId, RunGroup]) -> int:
+    """Return the number of runs in the groups of the runs of a system; a run without a group is one of its own."""
+    own = {groups[run.id] for run in system.runs if run.id in groups}
+    return sum(group.runs for group in own) + sum(run.id not in groups for run in system.runs)
+
+
+def _find_samples(run: Run) -> str | None:
+    blob = None if run.end is None else run.end.blobs.get(SAMPLES)
+    return None if blob is None else blob.digest
 
 
 def _list_missing(systems: Sequence[System], quality: str, qualities: Container[System]) -> Iterator[str]:
     """Yield which systems have no quality; if only some have none, their speed is not shown."""
     missing = [system.name for system in systems if system not in qualities]
     if len(missing) == len(systems):
-        yield _NO_QUALITY
+        yield NO_QUALITY
     elif missing:
         yield f"The speed of {', '.join(missing)} is not shown, because {quality} was not measured."
 
@@ -225,8 +276,44 @@ def _scale(ends: tuple[float, float] | None, factor: float) -> tuple[float, floa
     return None if ends is None else (ends[0] * factor, ends[1] * factor)
 
 
-def _describe_conditions(pair: LockedRun) -> str:
+def _describe_conditions(pairs: Sequence[LockedRun]) -> list[str]:
+    """Return the conditions of boards, given a run of each; those that differ are named, so that no two are alike."""
+    facts = [dict(_list_facts(pair)) for pair in pairs]
+    names = dict.fromkeys(name for of in facts for name in of)
+    differing = [name for name in names if len({of[name] for of in facts if name in of}) > 1]
+    return [_describe_pair(pair, of, differing) for pair, of in zip(pairs, facts, strict=True)]
+
+
+def _describe_pair(pair: LockedRun, facts: Mapping[str, str], differing: Sequence[str]) -> str:
     lock, run = pair
     host = run.start.host
     cpu = f", {host.get('cores')} of {host['cpu_model']}" if host.get("cpu_model") else ""
-    return f"{lock.scenario['name']}, {run.start.isolation} on {run.start.platform_name}{cpu}"
+    words = f"{lock.scenario['name']}, {run.start.isolation} on {run.start.platform_name}{cpu}"
+    named = [f"{name} {facts[name]}" for name in differing if name in facts and name not in _ALWAYS_NAMED]
+    rest = f"and {format_count(len(named) - _NAMED, 'more difference')}" if len(named) > _NAMED else ""
+    return "; ".join(filter(None, (words, *named[:_NAMED], rest)))
+
+
+def _list_facts(pair: LockedRun) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each condition that runs of one board have in common."""
+    lock, run = pair
+    yield "dataset", f"{'' if lock.dataset is UNSET else lock.dataset.name} {lock.inputs[1]}".strip()
+    parts: Mapping[str, Mapping[str, Any]] = {
+        "": lock.scenario,
+        "limit of ": asdict(lock.limits),
+        "definition of ": lock.metrics,
+    }
+    for prefix, part in parts.items():
+        for name, value in part.items():
+            if value is not UNSET and name != "seeds":
+                yield f"{prefix}{name}", _shorten(value)
+    yield "trace", str(lock.request.get("trace", "none"))
+    yield "price", _shorten(lock.request.get("price", "none"))
+    yield "harness", f"{lock.harness.version} ({lock.harness.digest[:19]}…)"
+    for facts, names in ((run.start.platform, SAME_PLATFORM), (run.start.host, SAME_HOST)):
+        for name in names:
+            yield name.replace("_", " "), _shorten(facts.get(name, "unknown"))
+
+
+def _shorten(value: object) -> str:
+    return shorten(" ".join(map(str, value)) if isinstance(value, list) else str(value), _LONGEST_FACT)

@@ -44,10 +44,10 @@ from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_automatic, is_quality
 
-Pair = Callable[["LockedRun", "LockedRun", int], PairedTests]
-"""A function that compares two runs of the same samples, sample by sample, as one of a number of comparisons.
+Pair = Callable[["LockedRun", Sequence["LockedRun"]], list[PairedTests]]
+"""A function that compares a run with others of the same samples, sample by sample.
 
-``evaluator.evidence.prediction_scores.PredictionPairs.compare`` is one.
+``evaluator.evidence.prediction_scores.PredictionPairs.compare_all`` is one.
 """
 Margins = Mapping[str, float]
 """For each metric the relative difference within which two locks are equivalent; stated before they are run."""
@@ -289,7 +289,7 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
 
     Args:
         pairs: The runs, each with its lock.
-        pair: Compares two runs sample by sample; without it quality is decided by intervals.
+        pair: Compares a run with others sample by sample; without it quality is decided by intervals.
 
     Raises:
         IntegrityError: A record contradicts its evidence.
@@ -392,7 +392,7 @@ def _test_pairs(first: Arm, others: Sequence[Arm], pair: Pair | None) -> list[Pa
     """
     if pair is None:
         return [PairedTests() for _ in others]
-    tests_by_arm = [pair((first.lock, first.runs[0]), (arm.lock, arm.runs[0]), len(others)) for arm in others]
+    tests_by_arm = pair((first.lock, first.runs[0]), [(arm.lock, arm.runs[0]) for arm in others])
     adjusted: list[dict[str, PairedTest]] = [{} for _ in others]
     for name in {name: None for tests_of_arm in tests_by_arm for name in tests_of_arm.tests}:
         places = [place for place, tests_of_arm in enumerate(tests_by_arm) if name in tests_of_arm.tests]

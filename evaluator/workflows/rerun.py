@@ -178,7 +178,7 @@ def find_sides(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> 
     candidates = _find_candidates(records, lock, original, again)
 
     def is_alike(run: Run) -> bool:
-        return _part_of(run) is None and not host_differences(original, run)
+        return find_rerun_part(run) is None and not host_differences(original, run)
 
     originals = (original, *_examine(records, candidates.earlier, is_alike))
     reruns = (again, *_examine(records, candidates.same, lambda _: True))
@@ -199,7 +199,7 @@ class _Candidates:
 
 def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
     """Search summaries until enough earlier runs are found, past all runs of other reruns."""
-    part, turn, candidates = _part_of(again), read_turn(again), _Candidates()
+    part, turn, candidates = find_rerun_part(again), read_turn(again), _Candidates()
     before: RunId | None = None
     done = RunFilter(lock=lock.id, outcome="done")
     for _ in range(0, _MAX_SUMMARIES, RUNS_PER_PAGE):
@@ -211,7 +211,7 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 continue
             elif turn is not None and turn.margins and (its := read_turn(entry)) is not None and its.id == turn.id:
                 candidates.same.append(entry.order)
-            elif (other := _part_of(entry)) is None:
+            elif (other := find_rerun_part(entry)) is None:
                 candidates.earlier.append(entry.order)
             elif part is not None and other.id == part.id:
                 candidates.same.append(entry.order)
@@ -235,7 +235,7 @@ def _sort_runs(runs: tuple[Run, ...]) -> tuple[Run, ...]:
     return tuple(sorted(runs, key=lambda run: run.order))
 
 
-def _part_of(run: Run) -> RerunPart | None:
+def find_rerun_part(run: Run) -> RerunPart | None:
     """Return the part of a run in a rerun; None if its record has none that is valid."""
     try:
         return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), RerunPart)

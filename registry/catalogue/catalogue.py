@@ -5,7 +5,7 @@ The rows of a published version never change, and a yank inserts a further row. 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -56,7 +56,7 @@ from benchlock.registry.database.ids_and_timestamps import (
     SHOWN_CANDIDATES,
     ambiguous_prefix_error,
 )
-from benchlock.registry.database.record_chain import check_stored, insert_record, record_kind
+from benchlock.registry.database.record_chain import check_all_stored, check_stored, insert_record, record_kind
 from benchlock.registry.database.registry_schema import files, lock_blobs, locks, manifests, versions, yanks
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, load
 from benchlock.registry.manifests import Manifest
@@ -281,6 +281,13 @@ class Catalogue:
         if text is None:
             raise _unknown_lock(lock)
         return text
+
+    def get_locks(self, ids: Collection[Digest]) -> dict[Digest, str]:
+        """Return the texts of several stored locks by id, without those that no lock has; raise as ``get_lock``."""
+        with read_transaction(self._engine) as connection:
+            check_all_stored(connection, _LOCKS, ids)
+            found = connection.execute(select(locks.c.id, locks.c.text).where(locks.c.id.in_(ids)))
+            return {row.id: row.text for row in found}
 
     def platforms_here(self, lock: Lock) -> tuple[LockedPlatform, ...]:
         """Return the platforms of a lock whose blobs should be in the store.

@@ -259,6 +259,30 @@ def check_stored(connection: Connection, kind: RecordKind, key: Values) -> None:
     check_records(connection, (kind.name,), (place[1],), digests)
 
 
+def check_all_stored(connection: Connection, kind: RecordKind, keys: Collection[str]) -> None:
+    """Require of several records what ``check_stored`` requires of one, with a query for each table.
+
+    Args:
+        connection: A connection in a read transaction.
+        kind: A kind of record whose key is one column.
+        keys: The values of that column.
+
+    Raises:
+        DamagedDatabaseError: As ``check_stored``.
+    """
+    (column,) = kind.table.primary_key.columns
+    columns = {kind.table: column} | {part: part.c[kind.columns_of(part)[0]] for part in kind.parts}
+    rows: dict[str, dict[str, list[Values]]] = {key: {} for key in keys}
+    for table, own in columns.items():
+        for row in connection.execute(select(table).where(own.in_(keys))):
+            values = row._asdict()
+            rows[values[own.name]].setdefault(table.name, []).append(values)
+    digests = {
+        (kind.name, kind.key({column.name: key})): digest_record(of) for key, of in rows.items() if kind.name in of
+    }
+    check_records(connection, (kind.name,), [kind.key({column.name: key}) for key in keys], digests)
+
+
 def find_differences(
     connection: Connection, kinds: Collection[str], keys: Collection[str], digests: Mapping[tuple[str, str], Digest]
 ) -> Iterator[DamagedDatabaseError]:

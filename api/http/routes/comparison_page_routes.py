@@ -31,9 +31,7 @@ from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_lea
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.pages.queue_pages import make_comparison
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_types import RunId, parse_run_id
 
-_RUN: Final = "run/"
 _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
 _LONGEST_ID: Final = 71
@@ -51,7 +49,7 @@ LockIn = Annotated[
 RunsIn = Annotated[
     list[Annotated[str, Parameter(max_length=30)]] | None,
     Parameter(
-        description="The ids of the runs, with or without `run/`; the first is the reference.",
+        description="The ids of runs or their first characters, with or without `run/`; the first is the reference.",
         required=False,
         max_items=RUNS,
         examples=[encode_example(["run/01kam1v3mz4w0q3d5g7h9j2k4m"])],
@@ -72,15 +70,13 @@ SplitIn = Annotated[
     str, Parameter(description="A split of the dataset; without it, all.", max_length=LONGEST_PARAMETER)
 ]
 
+CursorIn = Annotated[str, Parameter(description="Where the page of the list begins.", max_length=LONGEST_PARAMETER)]
 
-def parse_runs(request: AnyRequest) -> tuple[RunId, ...]:
-    """Return the runs in the address, with or without ``run/``.
 
-    Raises:
-        InvalidInputError: A text is not a run id.
-    """
-    texts = [text.strip() for text in request.query_params.getall("run", []) if text.strip()]
-    return tuple(parse_run_id(text[:64] if text.startswith(_RUN) else f"{_RUN}{text[:64]}") for text in texts)
+def read_runs(request: AnyRequest) -> tuple[str, ...]:
+    """Return the runs in the address as written: ids or the beginnings of them, with or without ``run/``."""
+    texts = [text.strip() for text in request.query_params.getall("run", [])]
+    return tuple(text[:_LONGEST_ID] for text in texts if text)
 
 
 class LockPageController(Controller):
@@ -119,7 +115,7 @@ class ComparisonPageController(Controller):
     @get("/compare", opt=READ_PAGE | COMPARE)
     async def show_comparison(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Answer with the comparison of the runs in the address."""
-        runs, anyway = parse_runs(request), request.query_params.get("anyway") == "1"
+        runs, anyway = read_runs(request), request.query_params.get("anyway") == "1"
         service = queues.service
         page = await service.compare.do(make_compare, queues.registry, runs, anyway=anyway, queue=queues.queue)
         return respond_with_page(page, request, service)
@@ -131,7 +127,7 @@ class ComparisonPageController(Controller):
         if query.dataset:
             page = await service.compare.do(make_leaderboard, service.registry, query)
         else:
-            page = await service.compare.do(make_leaderboards, service.registry)
+            page = await service.compare.do(make_leaderboards, service.registry, query)
         return respond_with_page(page, request, service)
 
 
@@ -151,19 +147,19 @@ class ComparisonTwinController(Controller):
     ) -> BytesResponse:
         """Compare runs with the first; without `anyway`, runs that are not comparable have reasons and no results."""
         del run  # as the page reads them
-        runs = parse_runs(request)
+        runs = read_runs(request)
         page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway == "1")
         return respond_with_twin(page)
 
     @get("/leaderboards", opt=READ | COMPARE, summary="Read leaderboards", responses=TWIN_RESPONSES)
     async def read_leaderboard(
-        self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = ""
+        self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = "", cursor: CursorIn = ""
     ) -> BytesResponse:
         """List the datasets with done runs, or rank the comparable runs on a dataset."""
-        query = LeaderboardQuery(dataset.strip(), split.strip())
+        query = LeaderboardQuery(dataset.strip(), split.strip(), cursor)
         if query.dataset:
             return respond_with_twin(await service.compare.do(make_leaderboard, service.registry, query))
-        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry))
+        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry, query))
 
 
 class QueuedComparisonPageController(Controller):

@@ -1,26 +1,31 @@
 """The page that compares runs: whether they are comparable, then the findings, the results and the report."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UNSET
+
+from benchlock.api.client.id_prefixes import complete_prefix, describe_moment
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import compare_path, lock_diff_path
+from benchlock.api.web.links import compare_path, lock_diff_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_others, list_run_rows
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
+from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.svg import LARGE, text
-from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
+from benchlock.evaluator.evidence.prediction_scores import PAIRS, PredictionPairs
 from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MachineId
 from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
 from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_texts import format_mark
-from benchlock.evaluator.records.run_types import Run, RunId
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
 from benchlock.evaluator.report.systems import System, group_systems
@@ -32,12 +37,16 @@ from benchlock.evaluator.workflows.comparison_texts import (
     name_arm,
 )
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import is_quality
+from benchlock.registry.requests.request_form import read_document
 
 if TYPE_CHECKING:
     from benchlock.evaluator.report.sections import Section
     from benchlock.evaluator.statistics.metric_types import Finding
     from benchlock.evaluator.workflows.compare import Comparison
 
+_RUN: Final = "run"
+_unread: Final = UnknownNameError("the run was not read yet")
 RUNS: Final = 20
 """The largest number of runs on one page."""
 _PAIR: Final = 2
@@ -57,6 +66,7 @@ _FINDINGS: Final = (
     Column("margin", "fraction", "Relative difference that counts as equivalent, stated beforehand."),
     Column("answer", None, "What follows."),
 )
+_TRACE_DIFFERS: Final = re.compile(r": the trace differs$")
 _CHANGE: Final = re.compile(r"([+-]?[\d.]+%)[,;]? +(.+)", re.DOTALL)
 """The relative change with which a reason begins, and the rest of it."""
 
@@ -98,7 +108,7 @@ def offer_interleaving(
 
 def make_compare(
     registry: LocalRegistry,
-    runs: Sequence[RunId],
+    runs: Sequence[str],
     *,
     anyway: bool,
     queue: SqlQueue | None = None,
@@ -106,48 +116,95 @@ def make_compare(
 ) -> Page:
     """Make the page that compares runs with the first of them.
 
+    A run that cannot be read stays in the table, with the reason; the others are compared.
+
     Args:
         registry: The registry.
-        runs: The runs, each counted once; fewer than two give a page on which to choose another.
+        runs: The ids of the runs or the beginnings of them, each counted once; fewer than two give a page on which to
+            choose another.
         anyway: Whether to show the figures of runs that are not comparable.
         queue: The queue in which the locks of the runs may run in turn; without one, the page has no form for that.
         most: The maximum number of runs.
 
     Raises:
-        InvalidInputError: There are too many runs, or all are one measurement.
-        UnknownNameError: There is no such run.
+        InvalidInputError: There are too many runs, all are one measurement, a text is no id of a run, or several ids
+            begin with it.
         IntegrityError: A record contradicts its evidence.
     """
-    runs = tuple(dict.fromkeys(runs))
-    if len(runs) > most:
-        what = f"{len(runs)} runs are too many for one page; the maximum is {most}"
+    if len(set(runs)) > most:
+        what = f"{len(set(runs))} runs are too many for one page; the maximum is {most}"
         raise InvalidInputError(what, where="run", next_step="compare fewer runs, or open a leaderboard: /leaderboards")
-    recorded = [registry.records.get(id_) for id_ in runs]
-    locks = {id_: registry.read_lock(id_) for id_ in dict.fromkeys(run.start.lock for run in recorded)}
-    pairs = [(locks[run.start.lock], run) for run in recorded]
+    ids, found = _find_runs(registry, runs)
+    recorded = [run for run in found.values() if isinstance(run, Run)]
+    locks = {id_: lock for id_, lock in registry.find_locks(run.start.lock for run in recorded).items() if lock}
+    pairs = [(locks[run.start.lock], run) for run in recorded if run.start.lock in locks]
+    left_out = tuple(f"{id_}: {reason}" for id_ in ids if (reason := _explain_absence(found[id_], locks)) is not None)
     context: dict[str, Any] = {
-        "ids": runs,
+        "ids": ids,
+        "left_out": left_out,
+        "found": len(pairs),
         "others": list_others(registry, *pairs[0]) if pairs else (),
-        "is_full": len(runs) == most,
+        "is_full": len(ids) == most,
         "reasons": (),
         "remarks": (),
         "shows_figures": False,
-        "anyway": compare_path(runs, anyway=True),
+        "anyway": compare_path(ids, anyway=True),
         "locks": tuple(locks),
         "offer": offer_interleaving(registry, queue, list(locks.values())),
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
+        "usable": (),
+        "advice": None,
         "comparison": None,
         "sections": (),
         "section_tables": (),
     }
-    tables = {"runs": _tabulate_runs(registry, recorded)}
-    if len(runs) >= _PAIR:
+    tables = {"runs": _tabulate_runs(registry, found)}
+    if len(pairs) >= _PAIR:
         _add_comparison(registry, pairs, context, tables, anyway=anyway)
-    facts = {"runs": runs, **{name: context[name] for name in ("reasons", "remarks", "answers", "comparison")}}
+    facts = {
+        "runs": ids,
+        **{name: context[name] for name in ("left_out", "reasons", "remarks", "answers", "usable", "comparison")},
+    }
     facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
-    twin = compare_path(runs, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
+    twin = compare_path(ids, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
     return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), facts=facts)
+
+
+def _find_runs(
+    registry: LocalRegistry, texts: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, Run | DamagedRun | BenchlockError]]:
+    """Return the ids of runs, and each run by its id, or the error of one that cannot be read."""
+    found: dict[str, Run | DamagedRun | BenchlockError] = {}
+    for given in texts:
+        try:
+            id_ = complete_prefix(_RUN, given, partial(_list_candidates, registry))
+            found.setdefault(parse_run_id(id_), _unread)
+        except UnknownNameError as error:
+            found[given if given.startswith(_RUN) else f"{_RUN}/{given}"] = error
+    wanted = [RunId(id_) for id_, run in found.items() if run is _unread]
+    found |= {run.id: run for run in registry.records.get_each(wanted)}
+    for id_ in (RunId(id_) for id_, run in found.items() if run is _unread):
+        try:
+            found[id_] = registry.records.get(id_)  # hidden ones are shown to administrators
+        except UnknownNameError as error:
+            found[id_] = error
+    return tuple(found), found
+
+
+def _list_candidates(registry: LocalRegistry, prefix: str, limit: int) -> list[tuple[str, str]]:
+    """Return the ids of runs that begin with a text, each with its time."""
+    entries = registry.records.list_entries(chosen=RunFilter(prefix=prefix), limit=limit, examine=False)
+    return [(one.id, describe_moment(one.start.started_at) if isinstance(one, Run) else "damaged") for one in entries]
+
+
+def _explain_absence(run: Run | DamagedRun | BenchlockError, locks: Mapping[Digest, Lock]) -> str | None:
+    """Return why a run is not compared; None if it is."""
+    if isinstance(run, BenchlockError):
+        return run.what
+    if isinstance(run, DamagedRun):
+        return f"its record is damaged: {run.damage}"
+    return None if run.start.lock in locks else f"its lock {run.start.lock} is missing or damaged"
 
 
 def _add_comparison(
@@ -159,14 +216,16 @@ def _add_comparison(
     anyway: bool,
 ) -> None:
     """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
-    prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS)
-    comparison = compare_runs(pairs, prediction_pairs.compare)
+    prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, registry.home / PAIRS)
+    comparison = compare_runs(pairs, prediction_pairs.compare_all)
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
+    context["advice"] = _advise_on_trace(pairs) if any(map(_TRACE_DIFFERS.search, comparison.reasons)) else None
     if comparison.reasons and not anyway:
         return
     context["shows_figures"], context["comparison"] = True, comparison.report()
     context["answers"] = tuple(_list_answers(comparison))
+    context["usable"] = () if comparison.reasons else tuple(_compare_usable(pairs, comparison))
     tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(comparison)}
     try:
         sections = _make_sections(registry, pairs, comparison, force=anyway)
@@ -214,21 +273,68 @@ def _list_remarks(comparison: "Comparison") -> Iterator[str]:
             yield f"LoadGen result of {run.id}: {validity.words}"
 
 
+def _compare_usable(pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison") -> Iterator[str]:
+    """Yield what the runs with usable times say on times, if other runs leave these undecided.
+
+    An interleaved comparison leaves out such runs itself, round by round.
+    """
+    usable = [(lock, run) for lock, run in pairs if explain_unusable_times(run) is None]
+    dropped = [run.id for _, run in pairs if explain_unusable_times(run) is not None]
+    first = comparison.arms[0].lock.id
+    if not dropped or comparison.interleaved or len(usable) < _PAIR or usable[0][0].id != first:
+        return
+    try:
+        rest = compare_runs(usable)
+    except InvalidInputError:  # what is left is one measurement
+        return
+    for arm, findings in rest.findings:
+        times = [finding for finding in findings if not is_quality(finding.metric)]
+        yield from (
+            f"{name_arm(rest, arm)}: {finding.metric}: {finding.answer}: {finding.reason}; "
+            f"left out: {', '.join(dropped)}, whose times are unusable"
+            for finding in times
+        )
+
+
+def _advise_on_trace(pairs: Sequence[tuple[Lock, Run]]) -> tuple[str, str | None]:
+    """Return which metrics a difference in the trace leaves comparable, and the path of a form for the runs."""
+    (first, _), locks = pairs[0], {lock.id: lock for lock, _ in pairs}.values()
+    shared = [name for name in first.metrics if is_quality(name) and all(name in lock.metrics for lock in locks)]
+    level = first.request.get("trace", "none")
+    other = next(lock for lock in locks if lock.request.get("trace", "none") != level)
+    kept = f"{', '.join(shared)} do not depend on it" if shared else "these runs share no metric that does not"
+    words = (
+        f"A trace makes calls slower, so no metric of time can be compared; {kept}. For comparable runs, "
+        f"evaluate {other.subject.name} with the trace level of the first run, {level}."
+    )
+    if other.model is UNSET:
+        return words, None
+    fields = replace(read_document(other.request, other.framework.name), trace="" if level == "none" else level)
+    return words, with_query("/new", **fields.as_parameters())
+
+
 def _list_diffs(locks: Sequence[Lock]) -> Iterator[tuple[str, str]]:
     """Yield a link from the first lock to each further one."""
     for other in locks[1:]:
         yield lock_diff_path(locks[0].id, other.id), f"{other.subject.name} {other.subject.version}, {other.id[:19]}…"
 
 
-def _tabulate_runs(registry: LocalRegistry, runs: Sequence[Run]) -> Table:
+def _tabulate_runs(registry: LocalRegistry, found: Mapping[str, Run | DamagedRun | BenchlockError]) -> Table:
     """Return the runs without their results, which may not be comparable, and with their locks."""
     shown = [place for place, column in enumerate(RUN_COLUMNS) if column.name != "results"]
     columns = (*(RUN_COLUMNS[place] for place in shown), Column("lock", None, "The lock that ran."))
-    rows = tuple(
-        (*(row[place] for place in shown), run.start.lock)
-        for run, row in zip(runs, list_run_rows(registry, runs), strict=True)
-    )
-    return Table("runs", "Runs; each is compared with the first", columns, rows)
+    readable = {id_: run for id_, run in found.items() if not isinstance(run, BenchlockError)}
+    listed = dict(zip(readable, list_run_rows(registry, readable.values()), strict=True))
+    rows: list[tuple[Cell, ...]] = []
+    for id_, run in found.items():
+        if isinstance(run, BenchlockError):
+            rows.append((id_, *(None,) * (len(shown) - 3), "unknown", run.what, None))
+            continue
+        row = [listed[id_][place] for place in shown]
+        if isinstance(run, Run) and run.end is not None and run.end.failure_message:
+            row[-1] = f"{row[-1]}: {shorten(run.end.failure_message, SUMMARY)}"
+        rows.append((*row, run.start.lock if isinstance(run, Run) else None))
+    return Table("runs", "Runs; each is compared with the first", columns, tuple(rows))
 
 
 def _tabulate_findings(comparison: "Comparison") -> Table:

@@ -1,27 +1,40 @@
 """The leaderboards: datasets with done runs, and one board for each group of comparable runs on a dataset."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.links import compare_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import RUNS
 from benchlock.api.web.run_lists import find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.analysis.tables import Cell, Column, Table
-from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
+from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.records.run_groups import RunGroup
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunId, VersionSelector
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.report.leaderboards import make_boards
-from benchlock.registry.lock.lockfile import Lock, dataset_of
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.requests.request_form import read_document
 
-NEWEST: Final = 200
-"""The largest number of done runs of a page, the newest ones."""
+SYSTEMS: Final = 100
+"""The largest number of groups of runs of a page, those with the newest runs; each is of one lock and one host."""
+LISTED: Final = 50
+"""The number of datasets of a page of the list."""
+READ: Final = 60
+"""The number of runs whose values count, over all groups of a page."""
+_MOST_OF_GROUP: Final = 10
+_ATTEMPTS: Final = 3
+"""How often older runs of a group are read until one has usable times."""
+_LOCKS: Final = 10_000
+_boards_of_locks: Final = dict[Digest, tuple[tuple[str, Digest], ...]]()
 _TWIN: Final = "/v1/leaderboards"
 _COLUMNS: Final = (
     Column("leaderboard", None, "The dataset, its version and the split."),
@@ -37,25 +50,58 @@ class LeaderboardQuery:
 
     dataset: str = ""
     split: str = ""
+    cursor: str = ""
 
 
-def make_leaderboards(registry: LocalRegistry) -> Page:
-    """Make the list of datasets with done runs."""
-    runs = registry.records.list_entries(chosen=RunFilter(outcome="done"), limit=NEWEST + 1)
-    pairs = [pair for pair in _pair(registry, runs[:NEWEST])[0] if pair[0].dataset is not UNSET]
-    names = [f"{dataset_of(lock).name}@{dataset_of(lock).version}/{dataset_of(lock).split}" for lock, _ in pairs]
-    newest = {name: run for name, (_, run) in reversed([*zip(names, pairs, strict=True)])}
-    models: dict[str, set[tuple[str, str]]] = {}
-    for name, (lock, _) in zip(names, pairs, strict=True):
-        models.setdefault(name, set()).add((lock.subject.name, lock.subject.version))
-    counts = Counter(names)
-    rows: list[tuple[Cell, ...]] = [
-        (name, len(models[name]), counts[name], f"{newest[name].start.started_at:%Y-%m-%d %H:%M}")
-        for name in sorted(newest)
-    ]
-    tables = {"leaderboards": Table("leaderboards", "Datasets with done runs", _COLUMNS, tuple(rows))}
-    limit = {"limit": _describe_limit(runs)}
-    return Page("leaderboards", "Leaderboards", limit, tables, _TWIN, facts=limit)
+_FIRST_PAGE: Final = LeaderboardQuery()
+
+
+def make_leaderboards(registry: LocalRegistry, query: LeaderboardQuery = _FIRST_PAGE) -> Page:
+    """Make the list of datasets with done runs, by name.
+
+    Args:
+        registry: The registry.
+        query: The cursor: the name after which the page begins.
+
+    Raises:
+        InvalidInputError: The cursor is malformed.
+    """
+    boards: dict[str, list[tuple[Digest, RunGroup]]] = {}
+    for group in registry.records.group_done():
+        for name, model in _name_board(registry, group.lock):
+            boards.setdefault(name, []).append((model, group))
+    after = decode_cursor(query.cursor, 1)[0] if query.cursor else ""
+    names = sorted(name for name in boards if name > after)
+    rows = tuple(
+        (
+            name,
+            len({model for model, _ in boards[name]}),
+            sum(group.runs for _, group in boards[name]),
+            f"{max(group.newest_at for _, group in boards[name]):%Y-%m-%d %H:%M}",
+        )
+        for name in names[:LISTED]
+    )
+    tables = {"leaderboards": Table("leaderboards", "Datasets with done runs", _COLUMNS, rows)}
+    cursor = encode_cursor((names[LISTED - 1],)) if len(names) > LISTED else ""
+    context = {"next": with_query("/leaderboards", cursor=cursor) if cursor else None}
+    return Page("leaderboards", "Leaderboards", context, tables, with_query(_TWIN, cursor=query.cursor))
+
+
+def _name_board(registry: LocalRegistry, lock: Digest) -> tuple[tuple[str, Digest], ...]:
+    """Return the leaderboard and the model of a lock; empty for one of an operator, and for one that cannot be read.
+
+    They are cached: the id of a lock is the digest of its content.
+    """
+    if lock not in _boards_of_locks:
+        found = find_lock(registry, lock)
+        if found is None:
+            return ()
+        while len(_boards_of_locks) >= _LOCKS:
+            _boards_of_locks.pop(next(iter(_boards_of_locks)), None)
+        used = found.dataset
+        name = "" if used is UNSET else f"{used.name}@{used.version}/{used.split}"
+        _boards_of_locks[lock] = ((name, found.subject.digest),) if name else ()
+    return _boards_of_locks.get(lock, ())
 
 
 def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
@@ -68,17 +114,25 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     Raises:
         InvalidInputError: The dataset has another form.
     """
-    chosen = RunFilter(outcome="done", dataset=VersionSelector.parse(_pin(query.dataset)))
-    runs = registry.records.list_entries(chosen=chosen, limit=NEWEST + 1, with_host=True)
-    pairs, left_out = _pair(registry, runs[:NEWEST], query.split)
-    boards = make_boards(pairs, registry.store) if pairs else ()
+    groups = registry.records.group_done(VersionSelector.parse(_pin(query.dataset)))
+    found = _find_locks(registry, groups, query.split)
+    pairs, group_of, left_out = _read_runs(registry, found[:SYSTEMS])
+    boards = make_boards(pairs, registry.store, group_of) if pairs else ()
+    unreadable = sum(group.runs for group, lock in found if lock is None)
+    if unreadable:
+        left_out["whose lock cannot be read"] = unreadable
+    limit = _describe_limit([group for group, _ in found])
     context: dict[str, Any] = {
         "dataset": query.dataset,
         "boards": tuple(
-            (board, _compare([system.runs[0] for system in board.systems]) if len(board.systems) > 1 else "")
+            (
+                board,
+                _compare([system.runs[0] for system in board.systems]) if len(board.systems) > 1 else "",
+                _offer_settings(board.lock),
+            )
             for board in boards
         ),
-        "limit": _describe_limit(runs),
+        "limit": limit,
         "left_out": left_out,
         "others": len(boards) > 1,
         "evaluate": with_query("/new", dataset=query.dataset),
@@ -105,48 +159,72 @@ def _pin(dataset: str) -> str:
     return f"{name}@={version}" if at and version[:1].isdigit() else dataset
 
 
-def _pair(
-    registry: LocalRegistry, runs: Iterable[Run | DamagedRun], split: str = ""
-) -> tuple[list[tuple[Lock, Run]], dict[str, int]]:
-    """Return the verified runs of a split with their locks, and the number of the others by the reason.
+def _offer_settings(lock: Lock) -> str:
+    """Return the path of the form of a new evaluation with the settings of a board, for another model."""
+    fields = read_document(lock.request, lock.framework.name)
+    return with_query("/new", **replace(fields, model="", task="", framework="", image="").as_parameters())
 
-    A run with unusable times, for instance of a busy host, does not count if its lock has usable ones.
 
-    Args:
-        registry: The registry.
-        runs: The runs.
-        split: The split; empty for all. A run whose split cannot be read counts among the others.
+def _find_locks(registry: LocalRegistry, groups: Sequence[RunGroup], split: str) -> list[tuple[RunGroup, Lock | None]]:
+    """Return the groups of a split with their locks, None for one that cannot be read; an empty split is all."""
+    locks = registry.find_locks(group.lock for group in groups)
+    return [
+        (group, lock)
+        for group in groups
+        if (lock := locks[group.lock]) is None or (lock.dataset is not UNSET and split in ("", lock.dataset.split))
+    ]
+
+
+def _read_runs(
+    registry: LocalRegistry, found: Sequence[tuple[RunGroup, Lock | None]]
+) -> tuple[list[tuple[Lock, Run]], dict[RunId, RunGroup], dict[str, int]]:
+    """Return the newest verified runs of each group with their locks, the group of each, and what was left out.
+
+    Of a group in which none of these has usable times, older runs are read, too.
     """
-    locks: dict[Digest, Lock | None] = {}
-    pairs, left_out = list[tuple[Lock, Run]](), Counter[str]()
-    for run in runs:
-        if isinstance(run, DamagedRun):
-            left_out["damaged"] += 1
-            continue
-        id_ = run.start.lock
-        lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
-        if lock is None:
-            left_out["whose lock cannot be read"] += 1
-        elif lock.dataset is UNSET or split not in ("", lock.dataset.split):
-            continue
-        elif run.evidence is None or run.evidence.state != "verified":
-            left_out["whose record is not verified"] += 1
-        else:
-            pairs.append((lock, run))
+    locked = [(group, lock) for group, lock in found if lock is not None]
+    limit = max(1, min(_MOST_OF_GROUP, READ // max(1, len(locked))))
+    pairs, group_of, left_out = list[tuple[Lock, Run]](), dict[RunId, RunGroup](), Counter[str]()
+    pending, before = dict(locked), dict[RunGroup, RunId]()
+    for _ in range(_ATTEMPTS):
+        ids = {group: registry.records.list_newest(group, limit, before.get(group)) for group in pending}
+        group_of |= {id_: group for group, of in ids.items() for id_ in of}
+        before |= {group: of[-1] for group, of in ids.items() if of}
+        for run in registry.records.get_each(list(chain.from_iterable(ids.values()))):
+            group = group_of[run.id]
+            if reason := _explain_omission(run):
+                left_out[reason] += 1
+            elif isinstance(run, Run):
+                pairs.append((pending[group], run))
+        served = {group_of[run.id] for _, run in pairs if explain_unusable_times(run) is None}
+        pending = {group: pending[group] for group, of in ids.items() if len(of) == limit and group not in served}
+        if not pending:
+            break
     usable = {lock.id for lock, run in pairs if explain_unusable_times(run) is None}
     chosen = [pair for pair in pairs if pair[0].id not in usable or explain_unusable_times(pair[1]) is None]
     left_out["with unusable times, of locks that have usable runs"] += len(pairs) - len(chosen)
-    return chosen, {reason: number for reason, number in left_out.items() if number}
+    chosen.sort(key=lambda pair: pair[1].id, reverse=True)
+    return chosen, group_of, {reason: number for reason, number in left_out.items() if number}
+
+
+def _explain_omission(run: Run | DamagedRun) -> str:
+    """Return why no run like this one counts; empty if it may count."""
+    if isinstance(run, DamagedRun):
+        return "damaged"
+    is_verified = run.evidence is not None and run.evidence.state == "verified"
+    return "" if is_verified else "whose record is not verified"
 
 
 def _compare(runs: Sequence[Run]) -> str:
     return compare_path(run.id for run in runs[:RUNS])
 
 
-def _describe_limit(runs: Sequence[object]) -> str:
-    """Return that older runs are left out; empty if none are."""
+def _describe_limit(groups: Sequence[RunGroup]) -> str:
+    """Return how many groups of runs are left out; empty if none are."""
+    rest = groups[SYSTEMS:]
     return (
-        f"Only the {format_count(NEWEST, 'newest done run')} count; older ones are left out."
-        if len(runs) > NEWEST
+        f"The {SYSTEMS} pairs of a lock and a host with the newest runs are ranked; "
+        f"older ones with {format_count(sum(group.runs for group in rest), 'run')} are left out."
+        if rest
         else ""
     )

@@ -488,7 +488,7 @@ def test_a_comparison_says_how_the_models_differ_sample_by_sample(capsys: pytest
         for name in ("other", "third")
     ]
     runs = [(LOCK, run()), *((lock, recorded(END, lock=lock.id)) for lock in locks)]
-    found = compare_runs(runs, lambda *_: PairedTests({"top1": test}))
+    found = compare_runs(runs, lambda _, others: [PairedTests({"top1": test}) for _ in others])
     print_comparison(found)
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("of 10000 samples, 300 only the first predicts correctly, 200 only the second") == 2

@@ -5,6 +5,7 @@ from collections import Counter
 from datetime import timedelta
 from html import escape, unescape
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from sqlalchemy import Engine
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -20,11 +22,12 @@ from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, reques
 from benchlock.api.web.pages.run_pages import list_time_notices, make_run
 from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
-from benchlock.evaluator.records.run_types import RunEnd, RunId, new_run_id
+from benchlock.evaluator.records.run_types import RunEnd, new_run_id
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
@@ -384,13 +387,96 @@ def test_one_run_says_to_pick_another(registry: LocalRegistry, seeds: Seeds) -> 
     assert "Choose two runs" in words(make_compare(registry, [], anyway=False))
 
 
-def test_many_or_unknown_runs_are_refused(registry: LocalRegistry) -> None:
+def test_many_runs_are_refused_with_a_link_to_the_leaderboards(registry: LocalRegistry) -> None:
     ids = [new_run_id(NOON + timedelta(seconds=number)) for number in range(21)]
     with pytest.raises(InvalidInputError, match="21 runs are too many") as refusal:
         make_compare(registry, ids, anyway=False)
     assert "leaderboard" in str(refusal.value.next_step)
-    with pytest.raises(UnknownNameError):
-        make_compare(registry, [RunId(ids[0]), RunId(ids[1])], anyway=True)
+
+
+def test_a_run_that_is_unknown_stays_in_the_table_and_the_others_are_compared(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
+    unknown = new_run_id(NOON + timedelta(days=900))
+    page = make_compare(registry, [runs[0].id, unknown, runs[1].id], anyway=False)
+    assert page.tables["runs"].column("run") == (runs[0].id, unknown, runs[1].id)
+    assert page.tables["runs"].column("outcome") == ("done", "unknown", "done")
+    assert f"{unknown}: the registry has no {unknown}" in words(page)
+    assert (
+        page.tables["findings"].rows
+        == make_compare(registry, [run.id for run in runs], anyway=False).tables["findings"].rows
+    )
+    alone = make_compare(registry, [unknown, unknown[:20]], anyway=False)
+    assert alone.tables["runs"].column("outcome") == ("unknown", "unknown")
+    assert "Choose two runs" in words(alone)
+
+
+def test_a_failed_run_says_in_the_table_how_it_failed(registry: LocalRegistry, seeds: Seeds) -> None:
+    good, at = seeds.run(seeds.lock()), NOON + timedelta(hours=3)
+    start = replace(good.start, id=new_run_id(at), started_at=at)
+    registry.records.start(start)
+    end = RunEnd(outcome="failed", ended_at=at, failure_class="engine", failure_message=HOSTILE)
+    registry.records.finish(start.id, end)
+    page = make_compare(registry, [good.id, start.id], anyway=False)
+    assert page.tables["runs"].column("remarks")[1] == f"engine; process: {HOSTILE}"
+    assert "<script>alert" not in html(page)
+
+
+def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = [seeds.lock(), seeds.lock("other")]
+    runs = [seeds.run(lock, slowness=slowness) for lock in locks for slowness in (1, 2)]
+    ids = [run.id for run in runs]
+    assert make_compare(registry, ids, anyway=False).context["usable"] == ()
+    flagged = {ids[1]}
+    monkeypatch.setattr(
+        "benchlock.evaluator.records.timing_validity.flag_of", lambda run: "busy" if run.id in flagged else None
+    )
+    page = make_compare(registry, ids, anyway=False)
+    lines = page.context["usable"]
+    rest = [registry.records.get(id_) for id_ in ids if id_ not in flagged]
+    ((_, findings),) = compare_runs([(registry.read_lock(run.start.lock), run) for run in rest]).findings
+    times = [finding for finding in findings if finding.metric != "top1"]
+    assert len(times) > 0
+    assert [f"other 1.0.0: {one.metric}: {one.answer}: {one.reason}" for one in times] == [
+        line.partition("; left out: ")[0] for line in lines
+    ]
+    assert all(line.endswith(f"left out: {ids[1]}, whose times are unusable") for line in lines)
+    assert all(line in words(page) for line in lines)
+    flagged.update(ids[:2])
+    assert make_compare(registry, ids, anyway=False).context["usable"] == ()
+
+
+def test_another_trace_level_is_explained_with_the_metrics_that_it_leaves_comparable(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    good, traced, at = seeds.run(seeds.lock()), seeds.lock("other", trace="model"), NOON + timedelta(hours=3)
+    start = replace(good.start, id=new_run_id(at), started_at=at, lock=traced.id)
+    registry.records.start(start)
+    page = make_compare(registry, [good.id, start.id], anyway=False)
+    advice, form = page.context["advice"]
+    assert "top1" in advice
+    assert "latency" not in advice
+    assert "trace=" not in form
+    assert "model=other" in form
+    assert advice in words(page)
+    _, form = make_compare(registry, [start.id, good.id], anyway=False).context["advice"]
+    assert "trace=model" in form
+    assert "model=digits" in form
+
+
+def test_a_run_is_named_by_the_first_characters_of_its_id(registry: LocalRegistry, seeds: Seeds) -> None:
+    runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
+    shared = next(place for place, (a, b) in enumerate(zip(runs[0].id, runs[1].id, strict=True)) if a != b)
+    short = [run.id[: shared + 1] for run in runs]
+    page = make_compare(registry, [short[0], short[1].removeprefix("run/")], anyway=False)
+    assert page.context["ids"] == tuple(run.id for run in runs)
+    assert all(run.id in (page.twin or "") for run in runs)
+    with pytest.raises(InvalidInputError) as refusal:
+        make_compare(registry, [runs[0].id, runs[0].id[:shared]], anyway=False)
+    assert all(run.id in str(refusal.value.where) for run in runs)
 
 
 def test_leaderboards_without_runs_say_how_to_make_one(registry: LocalRegistry) -> None:
@@ -430,13 +516,15 @@ def test_a_leaderboard_has_a_board_for_each_question(registry: LocalRegistry, se
 def test_a_leaderboard_says_which_runs_it_leaves_out(
     registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = seeds.lock()
-    runs = [seeds.run(lock) for _ in range(3)]
-    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.NEWEST", 2)
+    locks = [seeds.lock("other"), seeds.lock()]
+    lock = locks[1]
+    runs = [seeds.run(locks[0]), seeds.run(lock), seeds.run(lock)]
     query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
-    page = make_leaderboard(registry, query)
-    assert "Only the 2 newest done runs count" in words(page)
-    assert page.tables["board-1"].column("runs") == (2,)
+    with monkeypatch.context() as patch:
+        patch.setattr("benchlock.api.web.pages.leaderboard_pages.SYSTEMS", 1)
+        page = make_leaderboard(registry, query)
+        assert "older ones with 1 run are left out" in words(page)
+        assert page.tables["board-1"].column("runs") == (2,)
     assert runs[2].end is not None
     blob = registry.store.path(runs[2].end.blobs["predictions"].digest)
     content = blob.read_bytes()
@@ -447,6 +535,78 @@ def test_a_leaderboard_says_which_runs_it_leaves_out(
     assert "Left out: 1 run whose record is not verified." in words(left)
     other = make_leaderboard(registry, LeaderboardQuery(query.dataset, "other"))
     assert (other.facts["left_out"], "Left out" in words(other)) == ({}, False)
+
+
+def test_a_board_counts_runs_that_it_does_not_read(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    runs = [seeds.run(lock, slowness=number) for number in (1, 2, 3)]
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.READ", 1)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
+
+    def row() -> dict[str, Any]:
+        (record,) = make_leaderboard(registry, query).tables["board-1"].records()
+        return record
+
+    assert (row()["run"], row()["runs"], row()["recorded"]) == (runs[2].id, 1, 3)
+    assert runs[2].end is not None
+    assert row()["samples"] == runs[2].end.blobs["samples"].digest
+    registry.records.hide(runs[2].id, "a test")
+    assert (row()["run"], row()["recorded"]) == (runs[1].id, 2)
+    flagged = {runs[1].id}
+    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
+    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    assert row()["run"] == runs[0].id  # an older run has usable times
+
+
+def test_boards_of_one_dataset_name_what_differs_and_offer_their_settings(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    locks = [seeds.lock(), seeds.lock(limits=LIMITS), seeds.lock(limits=LIMITS | {"cpus": 2})]
+    for lock in locks:
+        seeds.run(lock)
+    page = make_leaderboard(
+        registry, LeaderboardQuery(f"{dataset_of(locks[0]).name}@{dataset_of(locks[0]).version}", "test")
+    )
+    headings = re.findall(r"<h2 id=\"board[^>]*>([^<]*)", html(page))
+    assert len({heading.partition(": ")[2] for heading in headings}) == 3
+    cpus = [f"limit of cpus {lock.limits.cpus}" for lock in locks[::-1]]
+    assert all(limit in heading for limit, heading in zip(cpus, headings, strict=True))
+    links = re.findall(r'href="(/new[^"]*)">Evaluate with the settings', html(page))
+    wanted = [parse_qs(unescape(link).partition("?")[2]) for link in links]
+    assert [fields.get("cpus", ["1"]) for fields in wanted] == [["2"], ["1"], ["1"]]
+    assert [fields.get("time") for fields in wanted] == [["11m"], ["11m"], ["10m"]]
+    assert all("model=" not in link for link in links)
+
+
+def test_locks_are_found_together_without_those_that_are_damaged_or_missing(
+    registry: LocalRegistry, seeds: Seeds
+) -> None:
+    first, second, third = seeds.lock(), seeds.lock("other"), seeds.lock(seed=99)
+    missing = Digest("sha256:" + "0" * 64)
+    assert registry.find_locks([second.id, missing, first.id]) == {second.id: second, missing: None, first.id: first}
+    remove_guards(registry.database)
+    text = registry.catalogue.get_lock(third.id)
+    forge(registry.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=first.id)
+    assert registry.find_locks([first.id, second.id]) == {first.id: None, second.id: second}
+    forge(registry.database, "DELETE FROM lock_blobs WHERE lock = :id", id=second.id)
+    assert registry.find_locks([second.id, third.id]) == {second.id: None, third.id: third}
+
+
+def test_the_list_of_leaderboards_goes_on_at_a_name(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LISTED", 1)
+    lock = seeds.lock()
+    seeds.run(lock)
+    first = make_leaderboards(registry)
+    assert first.context["next"] is None
+    (name,) = first.tables["leaderboards"].column("leaderboard")
+    rest = make_leaderboards(registry, LeaderboardQuery(cursor=encode_cursor((str(name),))))
+    assert rest.tables["leaderboards"].rows == ()
+    with pytest.raises(InvalidInputError):
+        make_leaderboards(registry, LeaderboardQuery(cursor=HOSTILE))
 
 
 def test_runs_with_unusable_times_do_not_count_beside_usable_ones(

@@ -13,6 +13,7 @@ from benchlock.artifacts.isolation.resource_limits import Limits
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.evidence import prediction_scores
 from benchlock.evaluator.evidence.prediction_scores import PredictionPairs
+from benchlock.evaluator.evidence.stored_results import StoredResults
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.workflows.compare import compare_runs
 from benchlock.registry.lock.lockfile import Lock
@@ -63,7 +64,7 @@ def pairs_of(store: LocalStore, first: int, second: int) -> list[tuple[Lock, Run
 
 def test_300_against_200_of_10000_samples_are_different(store: LocalStore, tmp_path: Path) -> None:
     """The intervals of both values meet: they speak of other samples, and these are the same of both."""
-    found = compare_runs(pairs_of(store, 300, 200), PredictionPairs(store, tmp_path / "scratch").compare)
+    found = compare_runs(pairs_of(store, 300, 200), PredictionPairs(store, tmp_path / "scratch").compare_all)
     ((_, (finding,)),) = found.findings
     assert finding.test is not None
     assert (finding.test.method, finding.test.n, finding.test.comparisons) == ("mcnemar", SAMPLES, 1)
@@ -81,7 +82,7 @@ def test_without_predictions_the_intervals_decide_and_the_reason_is_said(store: 
     lost = replace(other, end=replace(other.end, blobs={"predictions": Descriptor(digest_bytes(b"lost"), 4)}))
     without = replace(other, end=replace(other.end, blobs={}))
     for run, reason in ((lost, f"the predictions of {other.id} are missing"), (without, "has no stored predictions")):
-        ((_, (finding,)),) = compare_runs([(a, one), (b, run)], PredictionPairs(store, tmp_path).compare).findings
+        ((_, (finding,)),) = compare_runs([(a, one), (b, run)], PredictionPairs(store, tmp_path).compare_all).findings
         assert (finding.answer, finding.test) == ("undecided", None)
         assert reason in finding.reason
 
@@ -122,3 +123,48 @@ def test_the_time_and_the_memory_of_a_comparison_are_bounded(
     assert found.tests == {}
     assert "the sample-by-sample comparison" in (found.reason or "")
     assert "64 MiB of memory" in (found.reason or "")
+
+
+def test_runs_that_are_compared_together_have_the_tests_of_each_pair(store: LocalStore, tmp_path: Path) -> None:
+    (a, one), (b, other) = pairs_of(store, 300, 200)
+    (_, third) = pairs_of(store, 20, 10)[1]
+    others = [(b, other), (b, third), (b, replace(third, end=None))]
+    together = PredictionPairs(store, tmp_path / "together").compare_all((a, one), others)
+    apart = PredictionPairs(store, tmp_path / "apart")
+    assert together == [apart.compare((a, one), pair, len(others)) for pair in others]
+    assert together[0] != together[1]
+    assert together[2].reason is not None
+
+
+def test_one_run_that_cannot_be_compared_does_not_stop_the_others(store: LocalStore, tmp_path: Path) -> None:
+    (a, one), (b, other) = pairs_of(store, 300, 200)
+    assert other.end is not None
+    blob = store.put(io.BytesIO(b"no predictions"))
+    broken = replace(other, end=replace(other.end, blobs={"predictions": blob}))
+    found = PredictionPairs(store, tmp_path).compare_all((a, one), [(b, broken), (b, other)])
+    assert (found[0].tests, bool(found[0].reason)) == ({}, True)
+    assert found[1].tests["top1"].only_first == 300
+
+
+def test_stored_tests_are_read_instead_of_predictions(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = pairs_of(store, 30, 20)
+    results = tmp_path / "results"
+    found = PredictionPairs(store, tmp_path / "one", results=results).compare_all(first, [second])
+    monkeypatch.setattr(prediction_scores, "LIMITS", Limits(memory=1 << 20, seconds=60.0))
+    again = PredictionPairs(store, tmp_path / "two", results=results)  # of another scratch, nothing is in memory
+    assert again.compare_all(first, [second]) == found
+    assert found[0].tests["top1"].only_first == 30
+    for file in (tmp_path / "results").iterdir():
+        file.write_bytes(b"{")
+    assert PredictionPairs(store, tmp_path / "three", results=results).compare_all(first, [second])[0].tests == {}
+
+
+def test_stored_results_are_bounded_in_number(tmp_path: Path) -> None:
+    results = StoredResults(tmp_path)
+    for number in range(6000):
+        results.write((number,), [number])
+    stored = [results.read((number,), list[int]) for number in range(6000)]
+    assert all(value in (None, [number]) for number, value in enumerate(stored))
+    assert sum(value is not None for value in stored) == len(list(tmp_path.iterdir())) <= 4096

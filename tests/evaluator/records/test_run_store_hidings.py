@@ -1,6 +1,7 @@
 """Hidden runs: out of lists and out of the reach of others, with nothing of their record changed."""
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
@@ -91,3 +92,22 @@ def test_hiding_is_in_the_audit_log(records: Records, database: Engine) -> None:
     with read_transaction(database) as connection:
         rows = connection.execute(select(actions.c.action, actions.c.target).order_by(actions.c.id)).all()
     assert [tuple(row) for row in rows][-2:] == [("run.hide", f"{run} throttled"), ("run.unhide", run)]
+
+
+@both
+def test_hidden_runs_are_in_no_group(records: Records) -> None:
+    first, second, third = (ran(records, number) for number in (1, 2, 3))
+    elsewhere = replace(start(4), host={**start(4).host, "cpu_model": "another"})
+    records.start(elsewhere)
+    records.finish(elsewhere.id, end())
+    records.start(start(5))  # it has not ended
+    other, own = records.group_done()
+    assert (other.runs, own.runs, own.newest_at) == (1, 3, start(3).started_at)
+    assert records.list_newest(other, 10) == (elsewhere.id,)
+    assert records.list_newest(own, 2) == (third, second)
+    assert records.list_newest(own, 2, second) == (first,)
+    assert [run.id for run in records.get_each([third, new_run_id(NOON), first])] == [third, first]
+    records.hide(third, "throttled")
+    assert [group.runs for group in records.group_done()] == [1, 2]
+    assert records.list_newest(own, 2) == (second, first)
+    assert [run.id for run in records.get_each([third, first])] == [first]

@@ -132,7 +132,8 @@ def _leave(
     job = parse_job(job_document(lock, "cpu", manifests))
     metadata = job.file_metadata if harness_version(lock) >= FIRST_NAMED else None
     quality: dict[str, Any] = {}
-    if any(map(is_quality, lock.metrics)):
+    has_quality = any(map(is_quality, lock.metrics))
+    if has_quality:
         lay_labels(lock, manifests, store, folder / "dataset")
         labels = open_samples(job.dataset, folder / "dataset", job.model.task).labels
         assert labels is not None
@@ -157,7 +158,7 @@ def _leave(
         "outcome": "done",
         "failure": None,
         "quality": quality,
-        "accuracy": {"batch": 1, "threads_ahead": 0},
+        "accuracy": {"batch": 1, "threads_ahead": 0} if has_quality else None,
         "performance": performance,
         "loadgen": account,
         "resources": {"peak_memory": {"bytes": 64 << 20, "source": "memory.peak", "scope": "container"}},
@@ -168,7 +169,7 @@ def _leave(
             "threads": {"requested": 1, "predictor": {"intra_op": 1}},
             "device": "cpu",
         },
-        "timings": {"accuracy": 0.5, "accuracy.load": 0.1},
+        "timings": {"accuracy": 0.5, "accuracy.load": 0.1} if has_quality else {},
     }
     (output / "result.json").write_text(json.dumps(document))
 

@@ -1,0 +1,61 @@
+"""Groups of done runs with the same lock and conditions, counted in SQL: boards count runs that nobody reads."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Select, Text, cast, func, select
+
+from benchlock.artifacts.digest import Digest
+from benchlock.evaluator.records.run_types import RunId
+from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS, run_ends, runs
+
+# As texts, because PostgreSQL cannot compare values of the type JSON.
+_CONDITIONS: Final = (runs.c.lock, runs.c.isolation, cast(runs.c.platform, Text), cast(runs.c.host, Text))
+
+
+@dataclass(frozen=True, slots=True)
+class RunGroup:
+    """The done runs of a lock in one isolation, on one platform and host, without those that are hidden.
+
+    Attributes:
+        lock: Their lock.
+        isolation: Their isolation.
+        platform: Their platform, as the database has it.
+        host: Their host, as the database has it.
+        runs: The number of runs.
+        newest_at: When the newest of them began.
+    """
+
+    lock: Digest
+    isolation: str
+    platform: str
+    host: str
+    runs: int
+    newest_at: datetime
+
+
+def select_groups(locks: Select[Any] | None) -> Select[Any]:
+    """Return the query for the columns of all groups, the group with the newest run first.
+
+    Args:
+        locks: The query for the ids of the locks; None for all locks.
+    """
+    query = select(*_CONDITIONS, func.count(), func.max(runs.c.started_at)).join(run_ends, run_ends.c.run == runs.c.id)
+    if locks is not None:
+        query = query.where(runs.c.lock.in_(locks))
+    return _only_done(query).group_by(*_CONDITIONS).order_by(func.max(runs.c.id).desc())
+
+
+def select_newest(group: RunGroup, limit: int, before: RunId | None = None) -> Select[Any]:
+    """Return the query for the ids of the newest runs of a group, newest first; those older than ``before``."""
+    values = (group.lock, group.isolation, group.platform, group.host)
+    query = select(runs.c.id).join(run_ends, run_ends.c.run == runs.c.id)
+    query = query.where(*(column == value for column, value in zip(_CONDITIONS, values, strict=True)))
+    if before is not None:
+        query = query.where(runs.c.id < before)
+    return _only_done(query).order_by(runs.c.id.desc()).limit(limit)
+
+
+def _only_done(query: Select[Any]) -> Select[Any]:
+    return query.where(run_ends.c.outcome == "done", runs.c.id.not_in(HIDDEN_RUNS))

@@ -59,7 +59,7 @@ def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(brow
             with reports.task("accuracy", STEPS) as advance:
                 for step in range(STEPS):
                     if step == STEPS // 3:
-                        page.get_by_text(f"accuracy: {step} of {STEPS}").first.wait_for()
+                        page.get_by_text(f"accuracy: {step} of {STEPS} samples").first.wait_for()
                         site.kill()
                     if step == 2 * STEPS // 3:
                         with pytest.raises(UnavailableError):
@@ -72,7 +72,7 @@ def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(brow
 
 
 def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
-    page.locator("ol.log > li", has_text=f"accuracy: {STEPS} of {STEPS}").wait_for()
+    page.locator("ol.log > li", has_text=f"accuracy: {STEPS} of {STEPS} samples").wait_for()
     numbers = page.evaluate(NUMBERS)
     assert len(numbers) > STEPS // 3
     assert numbers == list(range(1, len(numbers) + 1))  # none is lost and none twice
@@ -86,15 +86,15 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
     assert queue.beat(running.lease.fence, "measuring") == "keep"
     numbers.append(len(numbers) + 1)
     queue.report(running.lease.fence, [ProgressLine(numbers[-1], "score", 1)])
-    page.locator("ol.log > li", has_text="score: 1").wait_for()
+    page.locator("ol.log > li", has_text="score: 1 samples").wait_for()
     cancel.blur()
-    page.locator("dd", has_text="leased (measuring)").first.wait_for()
+    page.locator("dd", has_text="taken by worker m1, measuring").first.wait_for()
     cancel.click()
     page.wait_for_url(f"**{path_of(running.lease.job)}")
-    page.get_by_text("cancellation requested").wait_for()
+    page.get_by_text("cancellation requested").first.wait_for()
     assert page.evaluate(NUMBERS) == numbers
     assert queue.beat(running.lease.fence, "storing") == "cancel"
-    page.locator("dd", has_text="leased (storing)").first.wait_for()
+    page.locator("dd", has_text="taken by worker m1, storing the results").first.wait_for()
     queue.commit(running.lease.fence, running.run, RunEnd(outcome="cancelled", ended_at=now()))
     page.get_by_role("button", name="Run again").wait_for()
 
@@ -113,8 +113,8 @@ def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: 
         for path in (path_of(running.run), path_of(running.lease.job)):
             text = httpx.get(site.url + path).text
             assert '<meta http-equiv="refresh" content="5">' in text
-            assert "golden &lt;b onload=&#34;x&#34;&gt;: 2 of 3</li>" in text
-            assert "leased (preparing)" in text
+            assert "golden &lt;b onload=&#34;x&#34;&gt;: 2 of 3 samples</li>" in text
+            assert "taken by worker m1, preparing: fetching files and building the environment" in text
             assert "/cancel" in text
         other = httpx.get(site.url + path_of(running.other)).text
         assert "Its progress is not known here" in other

@@ -7,12 +7,15 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.web.choices import list_machines
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.request_choices import RequestChoices, find_newest, write_form
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.queue.queue_types import new_job_id
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_types import parse_isolation
 from benchlock.registry.lock.lock_creation import check_resolution, explain_resolution, list_yanked
 from benchlock.registry.lock.selection_reasons import SelectionReason
 from benchlock.registry.manifests import Dataset, Model
@@ -67,15 +70,17 @@ class Preview:
     job: str = ""
 
 
-def make_new(registry: LocalRegistry, fields: RequestFields) -> Page:
+def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) -> Page:
     """Make the page of a new evaluation.
 
     Args:
         registry: The registry.
+        queue: Its queue, whose machines decide which isolations are possible.
         fields: The form as in the address.
     """
+    machines = list_machines(queue)
     with registry.catalogue.snapshot(_parse_as_of(fields)) as snapshot:
-        choices = RequestChoices(registry, snapshot, fields)
+        choices = RequestChoices(registry, snapshot, fields, machines)
         listed = choices.list_all()
     preview = _preview(registry, fields, choices.model, choices.dataset)
     rows = tuple(
@@ -142,6 +147,7 @@ def _preview(registry: LocalRegistry, fields: RequestFields, model: Model | None
     preview.request = document
     preview.text = "\n".join(line for key, value in document.items() for line in entry_lines(key, value))
     try:
+        parse_isolation(fields.isolation)
         request = parse_request(document, "request")
         preview.lockfile = f"{request.name.replace('/', '-')}.lock"
         _resolve(registry, fields, request, preview)

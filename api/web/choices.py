@@ -50,7 +50,7 @@ def list_machines(queue: SqlQueue) -> Mapping[str, MachineFacts]:
 
     A worker on that host could take the job, so what the host lacks is what its user has to know.
     """
-    machines = {
+    machines: dict[str, MachineFacts] = {
         machine.id: machine.facts
         for machine in queue.machines(limit=_MACHINES)
         if machine_state(machine) in ("free", "busy")

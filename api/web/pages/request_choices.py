@@ -24,6 +24,7 @@ from benchlock.registry.lock.split_checks import check_labelled, check_model_inp
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_types import Platform, Task
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, expand, is_quality
+from benchlock.registry.manifests.metric_meanings import describe_metric
 from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.requests.request_form import (
     SCENARIOS,
@@ -158,7 +159,7 @@ class RequestChoices:
         for name in dict.fromkeys(names):
             others = [other for other in requested if other != name]
             reason = self._explain(("metrics", ", ".join(others)), ("metrics", ", ".join([*others, name])))
-            choices.append(Choice(name, reason, name in chosen))
+            choices.append(Choice(name, reason, name in chosen, hint=describe_metric(name)))
         return choices
 
     def _list_platforms(self) -> dict[str, list[str]]:

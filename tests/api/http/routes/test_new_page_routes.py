@@ -98,6 +98,30 @@ def test_a_conflict_offers_its_smallest_changes_as_links_that_solve_it(client: C
 
 
 @pytest.mark.parametrize(
+    ("changed", "solved"),
+    [
+        ({"model": "digits@1.0"}, [{"model": f"digits@{form}"} for form in ("~1.0", "^1.0", "1.0.0")]),
+        ({"dataset": "digits@1"}, [{"dataset": f"digits@{form}"} for form in ("^1", "1.0.0")]),
+        ({"framework": "onnxruntime@1.31"}, [{"framework": f"onnxruntime@{form}"} for form in ("~1.31", "^1.31")]),
+        ({"model": "digts@^1.0"}, [{"model": "digits@^1.0"}]),
+        ({"split": "tst"}, [{"split": "test"}]),
+        ({"metrics": "top1, latncy"}, [{"metrics": "top1, latency"}]),
+        ({"scenario": "ofline"}, [{"scenario": "offline"}]),
+        ({"trace": "modl"}, [{"trace": "model"}]),
+    ],
+)
+def test_a_field_with_a_near_value_offers_it_as_a_link(
+    client: Client, changed: dict[str, str], solved: list[dict[str, str]]
+) -> None:
+    text = ask(client, **changed, seed="11")
+    links = re.findall(r'<li><a href="(/new\?[^"]*)">', text.partition("Smallest changes")[2])
+    forms = [dict(parse_qsl(unescape(link).partition("?")[2])) for link in links]
+    assert [GIVEN | {"seed": "11"} | form for form in solved] == forms[: len(solved)]
+    for link in links[: len(solved)]:
+        assert "Lock and queue" in client.get(unescape(link), headers=HTML).text
+
+
+@pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"metrics": "top1, foo"}, "foo"),

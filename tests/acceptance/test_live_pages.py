@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -97,6 +98,23 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
     page.locator("dd", has_text="taken by worker m1, storing the results").first.wait_for()
     queue.commit(running.lease.fence, running.run, RunEnd(outcome="cancelled", ended_at=now()))
     page.get_by_role("button", name="Run again").wait_for()
+
+
+def test_lines_and_states_come_by_the_event_stream(browser: Browser, running: Running) -> None:
+    """The page's clock stands still, so no interval ends and nothing but an event changes the page."""
+    with service(running.folder) as site:
+        queue, page = connect_worker(site.url), browser.new_page()
+        page.clock.install(time=now())
+        page.goto(site.url + path_of(running.run))
+        page.clock.pause_at(now() + timedelta(hours=1))
+        ticks = page.evaluate("() => { window.ticks = 0; setInterval(() => ticks++, 1); return ticks }")
+        for done in (1, 2):
+            queue.report(running.lease.fence, [ProgressLine(done, "accuracy", done, 2)])
+            page.locator("ol.log > li", has_text=f"accuracy: {done} of 2 samples").wait_for()
+        assert page.evaluate(NUMBERS) == [1, 2]
+        assert queue.beat(running.lease.fence, "measuring") == "keep"
+        page.locator("dd", has_text="taken by worker m1, measuring").first.wait_for()
+        assert page.evaluate("ticks") == ticks == 0
 
 
 def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: Running) -> None:

@@ -6,13 +6,7 @@ from typing import Final
 from litestar import Controller, Response, get, post
 from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
 
-from benchlock.api.http.page_responses import (
-    TWIN_RESPONSES,
-    AnyRequest,
-    redirect,
-    respond_with_page,
-    respond_with_twin,
-)
+from benchlock.api.http.page_responses import TWIN_RESPONSES, AnyRequest, redirect, respond_with_page, respond_with_twin
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_limits import ASK

@@ -40,6 +40,8 @@ from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
 
+JobIn = Annotated[str, Parameter(max_length=30)]
+Count = Annotated[int, Parameter(ge=0)]
 _DIGITS: Final = 10
 """The maximum number of digits in the number of a line."""
 
@@ -60,11 +62,7 @@ class QueuePageController(Controller):
 
     @get("/jobs/{job_id:str}", opt=READ_PAGE)
     async def show_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        against: RunIn = "",
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, against: RunIn = ""
     ) -> BytesResponse:
         """Answer with the page of a job, and when it is done with the verdict against a run."""
         job, original = parse_job_id(f"job/{job_id}"), parse_run_id(against) if against else None
@@ -73,12 +71,7 @@ class QueuePageController(Controller):
 
     @get("/jobs/{job_id:str}/events", opt=READ_PAGE | WATCH_PAGE, media_type="text/event-stream")
     async def watch_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        fence: Annotated[int, Parameter(ge=0)] = 0,
-        after: Annotated[int, Parameter(ge=0)] = 0,
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, fence: Count = 0, after: Count = 0
     ) -> Stream:
         """Answer with the events of a job while it runs: its state, and its lines by their numbers."""
         job = await queues.service.work.do(queues.queue.job, parse_job_id(f"job/{job_id}"))
@@ -96,11 +89,7 @@ class QueuePageController(Controller):
 
     @post("/jobs/{job_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
     async def cancel_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        data: Form,
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, data: Form
     ) -> Response[bytes]:
         """Cancel a job."""
         check_form(request, data)
@@ -155,10 +144,7 @@ class YankPageController(Controller):
 
     @get("/yank", opt=PUBLISH | PAGE | LIST)
     async def show_yank(
-        self,
-        service: Injected[Service],
-        request: AnyRequest,
-        target: Annotated[str, Parameter(max_length=TARGET)],
+        self, service: Injected[Service], request: AnyRequest, target: Annotated[str, Parameter(max_length=TARGET)]
     ) -> BytesResponse:
         """Answer with who uses a version, and the form to yank it."""
         page = await service.lists.do(make_yank, service.registry, parse_reference(target), now())

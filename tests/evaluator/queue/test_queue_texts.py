@@ -13,7 +13,8 @@ from benchlock.evaluator.queue.queue_texts import (
     machine_state,
 )
 from benchlock.evaluator.queue.queue_types import Job, Machine, MachineId, Phase, ProgressLine, new_job_id
-from tests.support.evaluator.queues import LOCK, NOON, facts, machine
+from tests.support.evaluator.queues import LOCK, facts, machine
+from tests.support.evaluator.recorded import NOON
 
 
 def known(**changes: object) -> Machine:

@@ -45,7 +45,7 @@ _WORD_COLORS: Final = {
     **dict.fromkeys(("refused", "revoked", "gone", "stale", "INVALID"), _RED),
     **dict.fromkeys(("undecided", "can't be said yet", "cancelled", "abandoned", "expired"), _YELLOW),
     **dict.fromkeys(("held back", "draining", "yanked", "withheld", "flagged"), _YELLOW),
-    **dict.fromkeys(("running", "leased", "busy"), _BLUE),
+    **dict.fromkeys(("running", "taken", "busy"), _BLUE),
 }
 """The color of each verdict, outcome and state; the word itself is always printed, too."""
 _PREFIX_COLORS: Final = {"error": _RED, "warning": _YELLOW, "  where": _CYAN, "  next": _CYAN}
@@ -275,7 +275,7 @@ def _fit_columns(lines: Sequence[Sequence[str]], limit: int | None) -> list[int]
 
 def _format_cell(cell: str, width: int) -> str:
     text = cell if len(cell) <= width else cell[: width - 1] + "…"
-    word = re.split(r" \(|:", cell, maxsplit=1)[0]
+    word = re.split(r" \(|:| by worker ", cell, maxsplit=1)[0]
     return _paint(text, _WORD_COLORS.get(word), sys.stdout) + " " * (width - len(text))
 
 

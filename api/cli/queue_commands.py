@@ -119,8 +119,7 @@ def cancel(invocation: Invocation, job: str) -> None:
     if invocation.as_json:
         output.print_json(result)
     else:
-        note = ", waiting for its worker to stop it" if result.state == "leased" else ""
-        output.echo(f"{result.id} {job_state(result)}{note}")
+        output.echo(f"{result.id} {job_state(result)}")
     if result.state not in ("cancelled", "leased"):
         raise click.exceptions.Exit(EXIT_REFUSED)
 

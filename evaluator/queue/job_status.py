@@ -13,6 +13,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
+from benchlock.evaluator.queue.queue_texts import job_state
 from benchlock.evaluator.queue.queue_types import (
     COUNTED_AHEAD,
     Explanation,
@@ -226,8 +227,7 @@ _JOBS_AHEAD: Final = select(func.count()).select_from(_OWN.limit(COUNTED_AHEAD).
 
 def _describe_state(job: Job) -> str:
     if job.state == "leased":
-        cancelling = ", cancellation requested" if job.cancel_asked else ""
-        return f"leased to {job.machine} ({job.phase}){cancelling}"
+        return job_state(job)
     if job.state == "done":
         return f"done, result {job.run}" if job.run else "done"
     if job.state == "cancelled":
@@ -242,11 +242,7 @@ def _explain_waiting(
 ) -> str:
     if ready:
         free = [match for match in ready if by_id[match.machine].job is None]
-        wait = (
-            f"delayed, next try in {job.due:.0f} s{_reason(job)}"
-            if job.due
-            else f"queued, {_describe_jobs_ahead(ahead)}"
-        )
+        wait = f"{job_state(job)}{_reason(job)}" if job.due else f"queued, {_describe_jobs_ahead(ahead)}"
         return f"{wait}; {len(ready)} of {len(by_id)} machines can run it, {len(free)} of them idle"
     if not matches:
         return "no machine can take it: none is known; start a worker on one"

@@ -1,9 +1,10 @@
 """Jobs and machines in words."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from benchlock.artifacts.user_output import escape_line, format_count
-from benchlock.evaluator.queue.queue_types import Job, Machine, ProgressLine
+from benchlock.artifacts.user_output import escape_line, format_bytes, format_count
+from benchlock.evaluator.queue.queue_types import Job, JobState, Machine, Phase, ProgressLine
 
 _SKEW_SHOWN: Final = 5.0
 """Minimum difference of clocks in seconds that a description mentions."""
@@ -39,9 +40,26 @@ def describe_seconds(seconds: float) -> str:
     return f"{whole} s"
 
 
+_UNITS: Final = {
+    **dict.fromkeys(("golden", "accuracy", "score"), "samples"),
+    "installing wheels": "wheels",
+    "compiling byte code": "files",
+    "unpacking the base": "layers",
+}
+"""What tasks count, by the beginning of their names."""
+_BYTES: Final = ("verifying", "fetching", "loading", "pulling", "storing", "unlabel")
+"""The beginnings of the names of tasks that count bytes."""
+
+
 def describe_line(line: ProgressLine) -> str:
-    """Describe a line of progress in printable characters."""
-    return f"{escape_line(line.task)}: {line.done:,}" + ("" if line.total is None else f" of {line.total:,}")
+    """Describe a line of progress in printable characters, with the unit of its counts."""
+    task, counts = escape_line(line.task), [line.done, *([] if line.total is None else [line.total])]
+    if line.total is None and not line.done:
+        return task
+    if task.startswith(_BYTES):
+        return f"{task}: {' of '.join(map(format_bytes, counts))}"
+    unit = next((unit for name, unit in _UNITS.items() if task.startswith(name)), "steps")
+    return f"{task}: {' of '.join(f'{count:,}' for count in counts)} {unit}"
 
 
 def machine_state(machine: Machine) -> str:
@@ -56,5 +74,20 @@ def machine_state(machine: Machine) -> str:
 
 
 def job_state(job: Job) -> str:
-    """Return the state of a job, with the phase of a leased one."""
-    return f"{job.state} ({job.phase})" if job.phase else "queued" if job.state == "delayed" else job.state
+    """Return the state of a job in words: who has taken it and what happens, or when it is tried again."""
+    if job.state == "leased":
+        cancelling = ", cancellation requested" if job.cancel_asked else ""
+        return f"taken by worker {job.machine}, {PHASES[job.phase or 'preparing']}{cancelling}"
+    if job.state == "delayed":
+        return "queued again" + (f", next try in {describe_seconds(job.due)}" if job.due else "")
+    return job.state
+
+
+PHASES: Final[Mapping[Phase, str]] = {
+    "preparing": "preparing: fetching files and building the environment",
+    "measuring": "measuring",
+    "storing": "storing the results",
+}
+"""The phases of a run by a worker, in words."""
+STATES: Final[Mapping[JobState, str]] = {"leased": "taken by a worker", "delayed": "queued again after a failure"}
+"""The states whose name does not say it, in words."""

@@ -1,10 +1,13 @@
 """Write docs/assets/run-page.png anew: the page of a run of `make demo`, in a real browser (Debian: chromium)."""
 
+import json
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 import httpx
 from playwright.sync_api import ViewportSize, sync_playwright
@@ -13,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / ".demo" / "registry"
 PICTURE = ROOT / "docs" / "assets" / "run-page.png"
 URL = "http://127.0.0.1:8765"
+ATTEMPTS, SHOWN = 100, 8
+NEXT = "benchlock --registry .demo/registry db upgrade, or make the registry anew: rm -r .demo, then make demo"
 SIZE: ViewportSize = {"width": 1100, "height": 900}
 
 
@@ -29,31 +34,55 @@ def main() -> None:
         "--port",
         "8765",
     ]
-    service = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        wait()
-        runs = httpx.get(f"{URL}/v1/runs").json()["runs"]
-        run = next(run["start"]["id"] for run in runs if run["end"]["outcome"] == "done")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport=SIZE, color_scheme="light")
-            page.goto(f"{URL}/runs/{run.removeprefix('run/')}")
-            page.screenshot(path=PICTURE)
-    finally:
-        service.terminate()
-        service.wait()
-
-
-def wait() -> None:
-    """Wait until the service answers."""
-    for _ in range(100):
+    with tempfile.TemporaryFile("w+") as messages:
+        service = subprocess.Popen(command, stderr=messages)
         try:
-            httpx.get(f"{URL}/v1/health").raise_for_status()
+            wait(service, messages)
+            take_picture(find_done_run())
+        finally:
+            service.terminate()
+            service.wait()
+
+
+def wait(service: subprocess.Popen[bytes], messages: IO[str]) -> None:
+    """Wait until the service is ready; if it ends or never is, exit with its own words and with what to do."""
+    reason = "it printed nothing"
+    for _ in range(ATTEMPTS):
+        if service.poll() is not None:
+            break
+        try:
+            answer = httpx.get(f"{URL}/v1/ready")
         except httpx.HTTPError:
             time.sleep(0.2)
-        else:
+            continue
+        if answer.is_success:
             return
-    sys.exit("the service does not answer")
+        reason = answer.text
+        time.sleep(0.2)
+    messages.seek(0)
+    said = "\n".join(map(read_message, messages.read().splitlines()[-SHOWN:])) or reason
+    sys.exit(f"cannot serve {REGISTRY} at {URL}:\n{said}\nnext: {NEXT}")
+
+
+def read_message(line: str) -> str:
+    """Return the message of a line of the service's log, which is JSON; another line as it is."""
+    return str(json.loads(line)["message"]) if line.startswith("{") else line
+
+
+def find_done_run() -> str:
+    """Return the id of the newest done run, or exit with what to do."""
+    runs = httpx.get(f"{URL}/v1/runs").json()["runs"]
+    done = (run["start"]["id"] for run in runs if run["end"]["outcome"] == "done")
+    return next(done, "") or sys.exit(f"{REGISTRY} has no done run\nnext: run `make demo`")
+
+
+def take_picture(run: str) -> None:
+    """Write the picture of the page of a run."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE, color_scheme="light")
+        page.goto(f"{URL}/runs/{run.removeprefix('run/')}")
+        page.screenshot(path=PICTURE)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,10 @@ _PER: Final = "hour"
 _FEWEST_DIGITS: Final = 18
 
 
+LONGEST_FIELD: Final = 1024
+"""The maximum number of characters of a field."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     """A request as its user types it; an empty text takes the default.
@@ -52,6 +56,7 @@ class RequestFields:
         metrics: Names, with commas between them.
         equivalence: ``METRIC=MARGIN``, with commas between them.
         prereleases: Kinds, with commas between them.
+        isolation: How a worker runs it; no part of the request either.
     """
 
     task: str = ""
@@ -95,6 +100,7 @@ class RequestFields:
     prereleases: str = ""
     as_of: str = ""
     name: str = ""
+    isolation: str = ""
 
     def as_parameters(self) -> dict[str, str]:
         """Return the texts that are not empty, by name."""

@@ -15,6 +15,7 @@ pre-releases may still exclude. Build metadata is ignored.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -197,15 +198,26 @@ def _is_number(part: str) -> bool:
     return part.isascii() and part.isdecimal() and (part == "0" or not part.startswith("0"))
 
 
-def _make_ambiguity_error(partial: _Partial, text: str) -> InvalidInputError:
+def list_readings(text: str) -> Mapping[str, str]:
+    """Return the constraints that a partial version such as ``1.2`` may mean, with meanings; none for another text."""
+    version = text.strip().lstrip("=").strip()
+    if _NUMBERS.fullmatch(version) is None or len(version) > LONGEST:
+        return {}
+    partial = _partial(version, text)
+    return {} if partial.full is not None else _list_readings(partial)
+
+
+def _list_readings(partial: _Partial) -> dict[str, str]:
     written = ".".join(str(number) for number in partial.numbers)
-    readings = {_upper_text(_tilde(partial)): f"~{written}", _upper_text(_caret(partial)): f"^{written}"}
-    choices = [f"{form} for versions below {upper}" for upper, form in readings.items()]
-    return _make_error(
-        text,
-        f"write {', '.join(choices)}, or {partial.floor()} for that version alone",
-        f"{written!r} is a partial version",
-    )
+    forms = {_upper_text(_tilde(partial)): f"~{written}", _upper_text(_caret(partial)): f"^{written}"}
+    readings = {form: f"versions below {upper}" for upper, form in forms.items()}
+    return readings | {str(partial.floor()): "that version alone"}
+
+
+def _make_ambiguity_error(partial: _Partial, text: str) -> InvalidInputError:
+    *choices, last = (f"{form} for {meaning}" for form, meaning in _list_readings(partial).items())
+    written = ".".join(str(number) for number in partial.numbers)
+    return _make_error(text, f"write {', '.join(choices)}, or {last}", f"{written!r} is a partial version")
 
 
 def _upper_text(upper: Version | None) -> str:

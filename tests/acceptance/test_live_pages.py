@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(brow
             with reports.task("accuracy", STEPS) as advance:
                 for step in range(STEPS):
                     if step == STEPS // 3:
-                        page.get_by_text(f"accuracy: {step} of {STEPS}").first.wait_for()
+                        page.get_by_text(f"accuracy: {step} of {STEPS} samples").first.wait_for()
                         site.kill()
                     if step == 2 * STEPS // 3:
                         with pytest.raises(UnavailableError):
@@ -72,7 +73,7 @@ def test_a_page_follows_its_run_over_a_kill_of_the_service_and_ends_with_it(brow
 
 
 def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
-    page.locator("ol.log > li", has_text=f"accuracy: {STEPS} of {STEPS}").wait_for()
+    page.locator("ol.log > li", has_text=f"accuracy: {STEPS} of {STEPS} samples").wait_for()
     numbers = page.evaluate(NUMBERS)
     assert len(numbers) > STEPS // 3
     assert numbers == list(range(1, len(numbers) + 1))  # none is lost and none twice
@@ -86,17 +87,34 @@ def follow_to_the_end(page: Page, running: Running, queue: RemoteQueue) -> None:
     assert queue.beat(running.lease.fence, "measuring") == "keep"
     numbers.append(len(numbers) + 1)
     queue.report(running.lease.fence, [ProgressLine(numbers[-1], "score", 1)])
-    page.locator("ol.log > li", has_text="score: 1").wait_for()
+    page.locator("ol.log > li", has_text="score: 1 samples").wait_for()
     cancel.blur()
-    page.locator("dd", has_text="leased (measuring)").first.wait_for()
+    page.locator("dd", has_text="taken by worker m1, measuring").first.wait_for()
     cancel.click()
     page.wait_for_url(f"**{path_of(running.lease.job)}")
-    page.get_by_text("cancellation requested").wait_for()
+    page.get_by_text("cancellation requested").first.wait_for()
     assert page.evaluate(NUMBERS) == numbers
     assert queue.beat(running.lease.fence, "storing") == "cancel"
-    page.locator("dd", has_text="leased (storing)").first.wait_for()
+    page.locator("dd", has_text="taken by worker m1, storing the results").first.wait_for()
     queue.commit(running.lease.fence, running.run, RunEnd(outcome="cancelled", ended_at=now()))
     page.get_by_role("button", name="Run again").wait_for()
+
+
+def test_lines_and_states_come_by_the_event_stream(browser: Browser, running: Running) -> None:
+    """The page's clock stands still, so no interval ends and nothing but an event changes the page."""
+    with service(running.folder) as site:
+        queue, page = connect_worker(site.url), browser.new_page()
+        page.clock.install(time=now())
+        page.goto(site.url + path_of(running.run))
+        page.clock.pause_at(now() + timedelta(hours=1))
+        ticks = page.evaluate("() => { window.ticks = 0; setInterval(() => ticks++, 1); return ticks }")
+        for done in (1, 2):
+            queue.report(running.lease.fence, [ProgressLine(done, "accuracy", done, 2)])
+            page.locator("ol.log > li", has_text=f"accuracy: {done} of 2 samples").wait_for()
+        assert page.evaluate(NUMBERS) == [1, 2]
+        assert queue.beat(running.lease.fence, "measuring") == "keep"
+        page.locator("dd", has_text="taken by worker m1, measuring").first.wait_for()
+        assert page.evaluate("ticks") == ticks == 0
 
 
 def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: Running) -> None:
@@ -113,8 +131,8 @@ def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: 
         for path in (path_of(running.run), path_of(running.lease.job)):
             text = httpx.get(site.url + path).text
             assert '<meta http-equiv="refresh" content="5">' in text
-            assert "golden &lt;b onload=&#34;x&#34;&gt;: 2 of 3</li>" in text
-            assert "leased (preparing)" in text
+            assert "golden &lt;b onload=&#34;x&#34;&gt;: 2 of 3 samples</li>" in text
+            assert "taken by worker m1, preparing: fetching files and building the environment" in text
             assert "/cancel" in text
         other = httpx.get(site.url + path_of(running.other)).text
         assert "Its progress is not known here" in other

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, sync_playwright
 
 from tests.support.api.commands import Commands, copied
 from tests.support.api.serving import Served, service
@@ -20,7 +20,7 @@ from tests.support.registry.digits import DIGITS, locked, model, request, writte
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 MOST_BYTES, MOST_REQUESTS = 60 << 10, 6
-MOST_PAGES = 200
+MOST_PAGES = 400
 HOSTILE = '"><svg onload="document.title=1"><script>document.title=2</script>javascript:alert(1)'
 CARD = f"""---
 license: MIT
@@ -53,6 +53,14 @@ SEEN = """selector => {
     };
 }"""
 """What the element with the focus is, and whether a reader sees that it has the focus."""
+WATCH_SEEDS = """() => {
+    window.seeds = [];
+    new MutationObserver(() => {
+        const seed = document.querySelector("#preview").textContent.match(/seed: ([0-9]+)/)?.[1];
+        if (seed !== seeds.at(-1)) seeds.push(seed);
+    }).observe(document.querySelector("main"), { childList: true, subtree: true });
+}"""
+"""Keep the seeds of the previews that the page shows from now on."""
 LONGEST = {
     "schema": 1,
     "kind": "framework",
@@ -113,10 +121,12 @@ def crawl(site: Served) -> dict[str, httpx.Response]:
     found: dict[str, httpx.Response] = {}
     left = ["/"]
     with httpx.Client(base_url=site.url, headers={"accept": "text/html"}, timeout=60) as client:
-        while left and len(found) < MOST_PAGES:
+        while left:
             path = left.pop(0)
             if path in found:
                 continue
+            if len(found) == MOST_PAGES:
+                pytest.fail(f"more than {MOST_PAGES} pages; the next ones: {left[:20]}")
             found[path] = answer = client.get(path)
             if answer.headers["content-type"].startswith("text/html"):
                 for link in re.findall(r'(?:href|src)="([^"#]*)', answer.text):
@@ -296,6 +306,34 @@ def test_a_model_is_evaluated_from_its_page_with_and_without_javascript(
     assert f" run {lock}" in page.inner_text("main")  # no worker is there
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("cancelled").first.wait_for()
+    context.close()
+
+
+def test_a_late_answer_never_overwrites_a_newer_one(browser: Browser, site: Served) -> None:
+    """The answer to the first text comes after that to the second; the third shows that the page has handled it."""
+    context, page, told = watched(browser)
+    late: list[Route] = []
+
+    def hold(route: Route) -> None:
+        late.append(route)
+
+    page.goto(f"{site.url}/new?model=hostile&dataset=digits&split=test")
+    page.route("**/new?*seed=11*", hold)
+    page.evaluate(WATCH_SEEDS)
+    seed = page.locator("form.fields input[name=seed]")
+    with page.expect_request("**/new?*seed=11*"):
+        seed.fill("11")
+    with page.expect_response("**/new?*seed=22*"):
+        seed.fill("22")
+    page.locator("#preview", has_text="seed: 22").wait_for()
+    with page.expect_response("**/new?*seed=11*") as answer:
+        late[0].continue_()
+    assert "seed: 11" in answer.value.text()
+    seed.fill("33")
+    page.locator("#preview", has_text="seed: 33").wait_for()
+    assert page.evaluate("seeds") == ["22", "33"]
+    assert parse_qs(urlsplit(page.url).query)["seed"] == ["33"]
+    assert told == []
     context.close()
 
 

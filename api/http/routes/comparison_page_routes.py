@@ -22,7 +22,7 @@ from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.job_routes import ComparisonIdIn, QueueService, queue_comparison_jobs
 from benchlock.api.http.routes.lock_routes import TOML
-from benchlock.api.http.routes.page_routes import LONGEST_FORM, LONGEST_PARAMETER, READ_PAGE, Form, RunIn, read_query
+from benchlock.api.http.routes.page_routes import LONGEST_FORM, READ_PAGE, Form, RunIn, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.web.links import comparison_path, lock_diff_path, with_query
@@ -31,6 +31,7 @@ from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_lea
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.pages.queue_pages import make_comparison
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.requests.request_form import LONGEST_FIELD
 
 _FILE: Final = ".toml"
 _BETWEEN: Final = "..."
@@ -62,15 +63,13 @@ DatasetIn = Annotated[
     str,
     Parameter(
         description="NAME@VERSION; without it, the list of leaderboards.",
-        max_length=LONGEST_PARAMETER,
+        max_length=LONGEST_FIELD,
         examples=[encode_example("cifar10@1.0.0")],
     ),
 ]
-SplitIn = Annotated[
-    str, Parameter(description="A split of the dataset; without it, all.", max_length=LONGEST_PARAMETER)
-]
+SplitIn = Annotated[str, Parameter(description="A split of the dataset; without it, all.", max_length=LONGEST_FIELD)]
 
-CursorIn = Annotated[str, Parameter(description="Where the page of the list begins.", max_length=LONGEST_PARAMETER)]
+CursorIn = Annotated[str, Parameter(description="Where the page of the list begins.", max_length=LONGEST_FIELD)]
 
 
 def read_runs(request: AnyRequest) -> tuple[str, ...]:
@@ -91,6 +90,7 @@ class LockPageController(Controller):
         request: AnyRequest,
         name: Annotated[str, Parameter(max_length=2 * _LONGEST_ID + len(_BETWEEN))],
         against: Annotated[str, Parameter(max_length=_LONGEST_ID)] = "",
+        isolation: Annotated[str, Parameter(max_length=_LONGEST_ID)] = "",
     ) -> BytesResponse:
         """Answer with a lock, with its file for ``ID.toml``, or with the differences of two for ``ID...ID``."""
         service, registry, (before, between, after) = queues.service, queues.registry, name.partition(_BETWEEN)
@@ -104,7 +104,8 @@ class LockPageController(Controller):
         if against.strip():
             headers = {"location": lock_diff_path(name, against.strip()), "cache-control": "no-store"}
             return BytesResponse(b"", HTML, headers, _SEE_OTHER)
-        return respond_with_page(await service.ask.do(make_lock, registry, name), request, service)
+        page = await service.ask.do(make_lock, registry, queues.queue, name, isolation)
+        return respond_with_page(page, request, service)
 
 
 class ComparisonPageController(Controller):

@@ -1,16 +1,16 @@
 """Routes of the pages that only read, and of signing in and out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Final, TypeVar, cast, get_args
+from typing import Annotated, Final, TypeVar, cast, get_args
 
 import msgspec
-from litestar import Controller, Request, Response, get, post
+from litestar import Controller, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
 from benchlock.api.http.openapi import build_document
-from benchlock.api.http.page_responses import redirect, respond_with_page
+from benchlock.api.http.page_responses import AnyRequest, redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import COMPARE, LIST
@@ -36,15 +36,14 @@ from benchlock.evaluator.records.run_types import Outcome, RunFilter, parse_run_
 from benchlock.registry.artifact_names import KINDS, Kind
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.manifests.manifest_types import Task
+from benchlock.registry.requests.request_form import LONGEST_FIELD
 from benchlock.registry.versions.semantic_version import LONGEST
 
-AnyRequest = Request[Any, Any, Any]
 Query = TypeVar("Query")
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 PUBLIC_PAGE = {"needs": "public"} | PAGE
 RunIn = Annotated[str, Parameter(max_length=30)]
 READ_PAGE = READ | PAGE
-LONGEST_PARAMETER: Final = 1024
 LONGEST_FORM: Final = 1 << 16
 
 
@@ -56,12 +55,16 @@ def read_query(request: AnyRequest, type_: type[Query]) -> Query:
     Raises:
         InvalidInputError: A parameter is too long.
     """
+    return read_fields({name: request.query_params.getall(name) for name in request.query_params}, type_)
+
+
+def read_fields(texts: Mapping[str, Sequence[str]], type_: type[Query]) -> Query:
+    """Return the fields of a form from their texts; see ``read_query``."""
     names = [field.name for field in fields(type_)]  # type: ignore[arg-type] # a dataclass
-    texts = ((name, map(str.strip, request.query_params.getall(name, []))) for name in names)
-    given = {name: ", ".join(filter(None, values)) for name, values in texts}
+    given = {name: ", ".join(filter(None, map(str.strip, texts.get(name, ())))) for name in names}
     for name, text in given.items():
-        if len(text) > LONGEST_PARAMETER:
-            raise InvalidInputError(f"the parameter {name} has more than {LONGEST_PARAMETER} characters", where=name)
+        if len(text) > LONGEST_FIELD:
+            raise InvalidInputError(f"{name} has more than {LONGEST_FIELD} characters", where=name)
     return type_(**given)
 
 

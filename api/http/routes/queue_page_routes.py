@@ -1,13 +1,14 @@
 """Routes of the pages of the queue, of tokens, of the audit log and of yanks, with their forms."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast, get_args
 
-from litestar import Controller, HttpMethod, Request, Response, get, post
+from litestar import Controller, HttpMethod, Response, get, post
 from litestar.params import Parameter
 from litestar.response import Stream
 from msgspec import UNSET
 
-from benchlock.api.http.page_responses import redirect, respond_with_page
+from benchlock.api.http.page_responses import AnyRequest, redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH, RUN, OpenAuthority
 from benchlock.api.http.request_limits import ASK, LIST, WATCH_PAGE, WHILE_FULL
@@ -33,13 +34,14 @@ from benchlock.api.web.pages.access_pages import (
 from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
 from benchlock.api.web.pages.yank_pages import make_yank
 from benchlock.artifacts.size_limits import TARGET
-from benchlock.evaluator.queue.queue_types import Job, JobState, parse_job_id
+from benchlock.evaluator.queue.queue_types import JobState, parse_job_id
 from benchlock.evaluator.records.run_types import parse_isolation, parse_run_id
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
 
-AnyRequest = Request[Any, Any, Any]
+JobIn = Annotated[str, Parameter(max_length=30)]
+Count = Annotated[int, Parameter(ge=0)]
 _DIGITS: Final = 10
 """The maximum number of digits in the number of a line."""
 
@@ -60,11 +62,7 @@ class QueuePageController(Controller):
 
     @get("/jobs/{job_id:str}", opt=READ_PAGE)
     async def show_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        against: RunIn = "",
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, against: RunIn = ""
     ) -> BytesResponse:
         """Answer with the page of a job, and when it is done with the verdict against a run."""
         job, original = parse_job_id(f"job/{job_id}"), parse_run_id(against) if against else None
@@ -73,12 +71,7 @@ class QueuePageController(Controller):
 
     @get("/jobs/{job_id:str}/events", opt=READ_PAGE | WATCH_PAGE, media_type="text/event-stream")
     async def watch_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        fence: Annotated[int, Parameter(ge=0)] = 0,
-        after: Annotated[int, Parameter(ge=0)] = 0,
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, fence: Count = 0, after: Count = 0
     ) -> Stream:
         """Answer with the events of a job while it runs: its state, and its lines by their numbers."""
         job = await queues.service.work.do(queues.queue.job, parse_job_id(f"job/{job_id}"))
@@ -92,16 +85,11 @@ class QueuePageController(Controller):
         """Queue a run of a lock; a form that is sent twice makes one job."""
         check_form(request, data)
         against = parse_run_id(data["against"]) if data.get("against") else None
-        job = await queues.service.ask.do(_submit, queues, data)
-        return redirect(with_query(job_path(job.id), against=against))
+        return redirect(with_query(await queues.service.ask.do(queue_form, queues, data), against=against))
 
     @post("/jobs/{job_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
     async def cancel_job(
-        self,
-        queues: Injected[QueueService],
-        request: AnyRequest,
-        job_id: Annotated[str, Parameter(max_length=30)],
-        data: Form,
+        self, queues: Injected[QueueService], request: AnyRequest, job_id: JobIn, data: Form
     ) -> Response[bytes]:
         """Cancel a job."""
         check_form(request, data)
@@ -156,10 +144,7 @@ class YankPageController(Controller):
 
     @get("/yank", opt=PUBLISH | PAGE | LIST)
     async def show_yank(
-        self,
-        service: Injected[Service],
-        request: AnyRequest,
-        target: Annotated[str, Parameter(max_length=TARGET)],
+        self, service: Injected[Service], request: AnyRequest, target: Annotated[str, Parameter(max_length=TARGET)]
     ) -> BytesResponse:
         """Answer with who uses a version, and the form to yank it."""
         page = await service.lists.do(make_yank, service.registry, parse_reference(target), now())
@@ -175,16 +160,22 @@ class YankPageController(Controller):
         return redirect(artifact_path(reference.kind, reference.name, str(reference.version)))
 
 
-def _submit(queues: QueueService, data: dict[str, str]) -> Job:
-    """Queue the lock that a form names by its id or the beginning of its id."""
-    lock = queues.registry.catalogue.find_lock(data.get("lock", "").strip())
+def queue_form(queues: QueueService, data: Mapping[str, str], request: dict[str, Any] | None = None) -> str:
+    """Queue what a form asks for, once however often it is sent; return the path of the job.
+
+    Args:
+        queues: The queue.
+        data: The form: an isolation, the id of the job, and the id of a lock or the beginning of it.
+        request: The request to lock and queue in place of a lock.
+    """
     job = data.get("job", "").strip()
     submission = JobSubmission(
-        lock=lock,
+        lock=queues.registry.catalogue.find_lock(data.get("lock", "").strip()) if request is None else UNSET,
+        request=UNSET if request is None else request,
         isolation=parse_isolation(data.get("isolation", "")),
         job=parse_job_id(job) if job else UNSET,
     )
-    return queue_job(queues.service.embedded, queues.queue, submission)
+    return job_path(queue_job(queues.service.embedded, queues.queue, submission).id)
 
 
 QUEUE_PAGE_CONTROLLERS: Final = (QueuePageController, AccessPageController, YankPageController)

@@ -21,7 +21,7 @@ def make_api(document: Mapping[str, Any]) -> Page:
     tags = sorted({operation["tag"] for operation in operations})
     groups = [(tag, [one for one in operations if one["tag"] == tag]) for tag in tags]
     tables = {one["id"]: one["parameters"] for one in operations}
-    context = {"groups": groups, "schemas": _list_schemas(document), "description": document["info"]["description"]}
+    context = {"groups": groups, "description": document["info"]["description"]}
     return Page("api", "The API", context, tables, "/v1/openapi.json")
 
 
@@ -51,12 +51,3 @@ def _list_operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _name_schema(schema: Mapping[str, Any]) -> str:
     """Return the name of a schema of the document; of one without a name its type."""
     return str(schema.get("$ref", schema.get("type", "any value"))).rpartition("/")[2]
-
-
-def _list_schemas(document: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the named schemas with their fields and the types of these."""
-    schemas = document.get("components", {}).get("schemas", {})
-    return [
-        (name, [(field, _name_schema(of)) for field, of in schema.get("properties", {}).items()])
-        for name, schema in sorted(schemas.items())
-    ]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.choices import list_lock_isolations
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import offer_interleaving
@@ -93,12 +94,14 @@ def read_lock(registry: LocalRegistry, text: str) -> Lock:
     return registry.read_lock(registry.catalogue.find_lock(text))
 
 
-def make_lock(registry: LocalRegistry, text: str) -> Page:
+def make_lock(registry: LocalRegistry, queue: SqlQueue, text: str, isolation: str = "") -> Page:
     """Make the page of a lock; raise as ``read_lock``.
 
     Args:
         registry: The registry.
+        queue: Its queue, which may run the lock.
         text: The id of the lock, or the beginning of it.
+        isolation: The chosen isolation of its next run.
     """
     lock = read_lock(registry, text)
     runs = registry.records.list_entries(chosen=RunFilter(lock=lock.id), limit=RUNS)
@@ -113,6 +116,7 @@ def make_lock(registry: LocalRegistry, text: str) -> Page:
         "change": request_path(lock),
         "download": f"{lock_path(lock.id)}.toml",
         "others": tuple(others),
+        "isolations": list_lock_isolations(registry, queue, lock, isolation),
         "last": runs[0].id if runs else "",
         "all_runs": with_query("/runs", lock=lock.id) if len(runs) == RUNS else "",
     }

@@ -1,18 +1,22 @@
 """The page of a new evaluation: a form whose state is its address, and what the registry would lock for it."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, cast
 
 from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.web.choices import list_machines
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.request_choices import RequestChoices, find_newest, write_form
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.queue.queue_types import new_job_id
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.run_types import parse_isolation
 from benchlock.registry.lock.lock_creation import check_resolution, explain_resolution, list_yanked
 from benchlock.registry.lock.selection_reasons import SelectionReason
 from benchlock.registry.manifests import Dataset, Model
@@ -25,10 +29,17 @@ from benchlock.registry.requests.request_form import (
     change_fields,
     check_framework,
     list_settings,
+    split_list,
+    split_target,
 )
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.text.yaml import entry_lines
+from benchlock.registry.versions.range_grammar import list_readings
 
+_PLACE: Final = re.compile(r"(?P<field>\w+)(?:\.(?P<key>\w+)|\[(?P<index>\d{1,3})\])?(?: \(request\))?$")
+"""The field of a form in the place of an error."""
+_NEAR: Final = re.compile(r"did you mean '?(?P<word>[\w./-]+)'?\?")
+"""The next step of an error that names the nearest known word."""
 _MORE: Final = ("host_", "accelerator", "price_", "equivalence", "prereleases", "as_of", "name")
 """The beginnings of the names of the fields that the form folds away."""
 _REASONS: Final = (
@@ -67,15 +78,17 @@ class Preview:
     job: str = ""
 
 
-def make_new(registry: LocalRegistry, fields: RequestFields) -> Page:
+def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) -> Page:
     """Make the page of a new evaluation.
 
     Args:
         registry: The registry.
+        queue: Its queue, whose machines decide which isolations are possible.
         fields: The form as in the address.
     """
+    machines = list_machines(queue)
     with registry.catalogue.snapshot(_parse_as_of(fields)) as snapshot:
-        choices = RequestChoices(registry, snapshot, fields)
+        choices = RequestChoices(registry, snapshot, fields, machines)
         listed = choices.list_all()
     preview = _preview(registry, fields, choices.model, choices.dataset)
     rows = tuple(
@@ -142,6 +155,7 @@ def _preview(registry: LocalRegistry, fields: RequestFields, model: Model | None
     preview.request = document
     preview.text = "\n".join(line for key, value in document.items() for line in entry_lines(key, value))
     try:
+        parse_isolation(fields.isolation)
         request = parse_request(document, "request")
         preview.lockfile = f"{request.name.replace('/', '-')}.lock"
         _resolve(registry, fields, request, preview)
@@ -152,7 +166,38 @@ def _preview(registry: LocalRegistry, fields: RequestFields, model: Model | None
             preview.fixes.append((fix["text"], with_query("/new", **changed.as_parameters())))
     except (InvalidInputError, IntegrityError) as error:
         preview.problems = error.problems or (error,)
+    preview.fixes += [
+        (text, with_query("/new", **changed.as_parameters()))
+        for problem in preview.problems
+        for text, changed in _propose_texts(fields, problem)
+    ]
     return preview
+
+
+def _propose_texts(fields: RequestFields, problem: BenchlockError) -> Iterator[tuple[str, RequestFields]]:
+    """Yield the forms that a message about one field proposes: readings of a partial version, or the nearest word."""
+    place = _PLACE.match(problem.where or "")
+    if place is None or not hasattr(fields, place["field"]):
+        return
+    name, key = place["field"], place["key"]
+    before = getattr(fields, name)
+    target, constraint = split_target(before)
+    if key == "version":
+        for reading, meaning in list_readings(constraint).items():
+            yield f"request {name} {target}@{reading}, {meaning}", replace(fields, **{name: f"{target}@{reading}"})
+    if (near := _NEAR.fullmatch(problem.next_step or "")) is None:
+        return
+    if key == "split":
+        name, after = key, near["word"]
+    elif key == "name" and name != "scenario":
+        after = near["word"] + before[len(before.partition("@")[0]) :]
+    elif place["index"]:
+        words = split_list(before)
+        words[int(place["index"])] = near["word"]
+        after = ", ".join(words)
+    else:
+        after = near["word"]
+    yield f"set {name} to {after}", replace(fields, **{name: after})
 
 
 def _resolve(registry: LocalRegistry, fields: RequestFields, request: Request, preview: Preview) -> None:

@@ -7,6 +7,7 @@ from typing import Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
+from benchlock.api.web.choices import list_lock_isolations
 from benchlock.api.web.links import comparison_path, job_path, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -17,6 +18,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.queue.queue_texts import (
+    STATES,
     describe_machine,
     describe_seconds,
     find_machine_trouble,
@@ -116,7 +118,8 @@ def make_queue(registry: LocalRegistry, queue: SqlQueue, query: QueueQuery, stat
         "Queue",
         {
             "chosen": query,
-            "states": get_args(JobState),
+            "states": tuple((state, STATES.get(state, state)) for state in get_args(JobState)),
+            "isolations": list_lock_isolations(registry, queue, None, ""),
             "next_jobs": with_query("/jobs", **given, cursor=cursor) if cursor else "",
             "next_machines": with_query("/jobs", **given, cursor=query.cursor, machine=after) if after else "",
         },
@@ -198,6 +201,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunI
             "verdict": _find_verdict(registry, job, against),
             "against": against or job.run or "",
             "is_live": is_live,
+            "isolations": () if is_live else list_lock_isolations(registry, queue, lock, ""),
             "events": f"{job_path(job.id)}/events" if is_live else "",
             "live": make_live(live[id_], job, lock, _find_run(registry, job)),
             "summary": "The lock of this job cannot be read." if lock is None else describe_subject(lock),

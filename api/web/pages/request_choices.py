@@ -2,24 +2,30 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final, cast, get_args
 
+from msgspec import UNSET
+
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.choices import Choice, list_isolations
 from benchlock.api.web.links import with_query
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
-from benchlock.registry.artifact_names import Kind, parse_name
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform
+from benchlock.evaluator.runner.host_platform import is_confined
+from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lock_assembly import question_of
 from benchlock.registry.lock.lock_creation import check_choices
 from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs
-from benchlock.registry.manifests import Dataset, Manifest, Model
-from benchlock.registry.manifests.manifest_types import Task
+from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.manifests.manifest_types import Platform, Task
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, expand, is_quality
-from benchlock.registry.requests.evaluation_request import parse_request
+from benchlock.registry.manifests.metric_meanings import describe_metric
+from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.requests.request_form import (
     SCENARIOS,
     RequestFields,
@@ -38,23 +44,6 @@ OFFERED: Final = 20
 TRACES: Final = ("none", "model", "framework", "system", "full")
 _UNNAMED: Final = "unnamed"
 _PLATFORM: Final = ("os", "arch", "device")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A value of a field.
-
-    Attributes:
-        value: The value.
-        reason: Why it is not possible with the rest of the form; empty if it is.
-        is_chosen: Whether the form has it.
-        path: The form with it, for a name.
-    """
-
-    value: str
-    reason: str = ""
-    is_chosen: bool = False
-    path: str = ""
 
 
 def find_newest(catalogue: Catalogue, kind: Kind, text: str) -> Manifest | None:
@@ -81,11 +70,19 @@ class RequestChoices:
         registry: The registry.
         snapshot: Its catalogue, as of the time in the form.
         fields: The form.
+        machines: The facts of the machines that may run it, by name.
     """
 
-    def __init__(self, registry: LocalRegistry, snapshot: Snapshot, fields: RequestFields) -> None:
+    def __init__(
+        self,
+        registry: LocalRegistry,
+        snapshot: Snapshot,
+        fields: RequestFields,
+        machines: Mapping[str, MachineFacts],
+    ) -> None:
         """Read the newest versions of the model and the dataset in the form."""
         self._registry, self._fields, self._snapshot = registry, fields, CachedSnapshot(snapshot)
+        self._machines = machines
         self._search: Search | None = None
         self.manifest, self._problems = cache(registry.catalogue.manifest), cache(self._find_problems)
         self.model = cast("Model | None", find_newest(registry.catalogue, "model", fields.model))
@@ -105,6 +102,7 @@ class RequestChoices:
             "scenario": self._mark("scenario", SCENARIOS, self._try("scenario")),
             "trace": self._mark("trace", TRACES, self._try("trace")),
             "metrics": self._list_metrics(),
+            "isolation": list_isolations(self._machines, self._find_wants(), self._fields.isolation),
         }
 
     def _mark(self, field: str, values: Iterable[str], explain_value: Callable[[str], str]) -> list[Choice]:
@@ -161,7 +159,7 @@ class RequestChoices:
         for name in dict.fromkeys(names):
             others = [other for other in requested if other != name]
             reason = self._explain(("metrics", ", ".join(others)), ("metrics", ", ".join([*others, name])))
-            choices.append(Choice(name, reason, name in chosen))
+            choices.append(Choice(name, reason, name in chosen, hint=describe_metric(name)))
         return choices
 
     def _list_platforms(self) -> dict[str, list[str]]:
@@ -190,10 +188,8 @@ class RequestChoices:
         What the form does not name yet has a name in its place, so that the rest of the request is judged.
         """
         form = replace(fields, model=fields.model or _UNNAMED, dataset=fields.dataset or _UNNAMED)
-        document = write_form(form, self.model, self.dataset)
-        document["dataset"]["split"] = document["dataset"]["split"] or _UNNAMED
         try:
-            request = parse_request(document, "request")
+            request = self._parse(form)
             if self.model is None or self.dataset is None:
                 return {}
             resolution = self._resolve(question_of(request))
@@ -204,6 +200,32 @@ class RequestChoices:
         except (InvalidInputError, IntegrityError) as error:
             return {problem.what: problem.what for problem in error.problems or (error,)}
         return {}
+
+    def _parse(self, fields: RequestFields) -> Request:
+        """Return the request of a form, with a name in place of a split that it does not name."""
+        document = write_form(fields, self.model, self.dataset)
+        document["dataset"]["split"] = document["dataset"]["split"] or _UNNAMED
+        return parse_request(document, "request")
+
+    def _find_wants(self) -> JobRequirements | None:
+        """Return what a run of the form needs from a machine; None as long as that is not known."""
+        if self.model is None or self.dataset is None:
+            return None
+        try:
+            request = self._parse(self._fields)
+            image = self._resolve(question_of(request)).image
+        except (ConflictError, InvalidInputError):
+            return None
+        manifest = cast("Image", self.manifest(Reference("image", parse_name(image.name), image.version)))
+        platforms = (one for one in manifest.platforms if request.hardware.admits((*_spell(one), one.python, False)))
+        return JobRequirements(
+            tuple(
+                RequiredPlatform(*_spell(one), one.layers is not UNSET, one.reference is not UNSET) for one in platforms
+            ),
+            request.document.get("hardware", {}),
+            request.limits.cpus,
+            confined=is_confined(self.model, allow_code=False),
+        )
 
     def _resolve(self, question: Question) -> Resolution:
         """Resolve a question; without the search for fixes, which costs more than all else."""
@@ -260,3 +282,7 @@ class RequestChoices:
             else:
                 return ""
         return next(filter(None, reasons), "")
+
+
+def _spell(platform: Platform) -> tuple[str, str, str]:
+    return platform.os, platform.arch, platform.device

@@ -6,6 +6,7 @@ from typing import Any, Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
+from benchlock.api.web.choices import list_lock_isolations
 from benchlock.api.web.links import find_downloads, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
@@ -164,6 +165,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "surroundings": tuple(describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
+        "isolations": list_lock_isolations(registry, queue, lock, run.start.isolation),
         "is_traced": run.end is not None and "trace" in run.end.blobs,
     }
     if run.end is not None:

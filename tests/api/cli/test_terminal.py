@@ -11,24 +11,24 @@ from tests.support.api.terminal import clean_environment, show_on_terminal
 VERDICTS = """
 from benchlock.api.cli import output
 from benchlock.artifacts.errors import InvalidInputError
-output.print_table(("run", "outcome"), [("r1", "done"), ("r2", "failed"), ("r3", "leased (measuring)")])
+output.print_table(("run", "outcome"), [("r1", "done"), ("r2", "failed"), ("r3", "taken by worker m1, measuring")])
 output.echo("not reproduced, compared with r1", "not reproduced")
 output.say("warning: old")
 output.say_error(InvalidInputError("wrong", next_step="again"))
 """
 PLAIN = """\
 run  outcome
----  ------------------
+---  -----------------------------
 r1   done
 r2   failed
-r3   leased (measuring)
+r3   taken by worker m1, measuring
 not reproduced, compared with r1
 """
 MESSAGES = "warning: old\nerror: wrong\n  next: again\n"
 COLORED = (
     "\x1b[32mdone\x1b[0m",
     "\x1b[1;31mfailed\x1b[0m",
-    "\x1b[34mleased (measuring)\x1b[0m",
+    "\x1b[34mtaken by worker m1, measuring\x1b[0m",
     "\x1b[1;31mnot reproduced\x1b[0m, compared",
     "\x1b[33mwarning:\x1b[0m old",
     "\x1b[1;31merror:\x1b[0m wrong",

@@ -123,7 +123,7 @@ def test_each_line_comes_once_also_to_a_client_that_was_cut_off(registry: LocalR
             assert client.text.startswith("retry: 500\n\n")
             assert client.text.count("event: state") == 2  # as it was, and as it ended
             assert client.text.endswith("event: done\ndata:\n\n")
-        assert r'"text":"golden\\u202e: 4 of 9","done":4,"total":9' in whole.text  # escaped as on the page
+        assert r'"text":"golden\\u202e: 4 of 9 samples","done":4,"total":9' in whole.text  # escaped as on the page
 
     run(app, act)
 

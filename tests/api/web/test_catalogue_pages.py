@@ -283,7 +283,7 @@ def test_pages_show_the_numbers_of_their_csv_files(registry: LocalRegistry, seed
         make_catalogue(registry, CatalogueQuery(), VersionFilter()),
         make_runs(registry, RunQuery(), ALL_RUNS),
         make_run(registry, open_queue(registry), run.id),
-        make_lock(registry, run.start.lock),
+        make_lock(registry, open_queue(registry), run.start.lock),
         *(
             make_artifact(registry, target, "")
             for target in ("model/digits", "dataset/digits", "image/onnxruntime-cpu")

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import timedelta
+from functools import partial
 from html import escape, unescape
 from typing import Any
 from urllib.parse import parse_qs
@@ -58,7 +59,7 @@ def words(page: Page) -> str:
 def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: LocalRegistry, seeds: Seeds) -> None:
     lock = seeds.lock()
     run = seeds.run(lock)
-    page = make_lock(registry, lock.id[:12])
+    page = make_lock(registry, open_queue(registry), lock.id[:12])
     text = words(page)
     assert page.twin == f"/v1/locks/{lock.id}"
     for part in (lock.id, f"benchlock run {lock.id}", f"benchlock rerun {lock.id}", "single_stream"):
@@ -81,7 +82,7 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
 
 def test_a_lock_without_runs_says_how_to_make_one(registry: LocalRegistry, seeds: Seeds) -> None:
     lock = seeds.lock()
-    text = words(make_lock(registry, lock.id))
+    text = words(make_lock(registry, open_queue(registry), lock.id))
     assert "No runs of this lock yet" in text
     assert "benchlock rerun" not in text
 
@@ -98,9 +99,9 @@ def test_a_changed_lock_is_not_shown(registry: LocalRegistry, seeds: Seeds) -> N
     remove_guards(registry.database)
     text = registry.catalogue.get_lock(other.id)
     forge(registry.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=lock.id)
-    for show in (make_lock, write_lock):
+    for show in (partial(make_lock, registry, open_queue(registry)), partial(write_lock, registry)):
         with pytest.raises(BenchlockError, match="damaged"):
-            show(registry, lock.id)
+            show(lock.id)
     with pytest.raises(BenchlockError, match="damaged"):
         make_lock_diff(registry, other.id, lock.id)
 
@@ -110,7 +111,7 @@ def test_the_yanked_version_of_a_lock_is_worded_and_escaped(registry: LocalRegis
     registry.catalogue.yank(
         next(iter(registry.catalogue.newest_versions("model", Name("digits"), None, 1))).reference, HOSTILE
     )
-    text = html(make_lock(registry, lock.id))
+    text = html(make_lock(registry, open_queue(registry), lock.id))
     assert "Yanked." in text
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
@@ -201,9 +202,9 @@ def test_a_lock_does_not_differ_from_itself(registry: LocalRegistry, seeds: Seed
 
 def test_an_unknown_lock_is_an_error(registry: LocalRegistry) -> None:
     with pytest.raises(UnknownNameError):
-        make_lock(registry, "sha256:" + "0" * 64)
+        make_lock(registry, open_queue(registry), "sha256:" + "0" * 64)
     with pytest.raises(InvalidInputError):
-        make_lock(registry, HOSTILE)
+        make_lock(registry, open_queue(registry), HOSTILE)
 
 
 def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalRegistry, seeds: Seeds) -> None:

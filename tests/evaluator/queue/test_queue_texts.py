@@ -4,9 +4,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchlock.evaluator.queue.queue_texts import describe_machine, find_machine_trouble, machine_state
-from benchlock.evaluator.queue.queue_types import Machine, MachineId
-from tests.support.evaluator.queues import facts
+from benchlock.evaluator.queue.queue_texts import (
+    PHASES,
+    describe_line,
+    describe_machine,
+    find_machine_trouble,
+    job_state,
+    machine_state,
+)
+from benchlock.evaluator.queue.queue_types import Job, Machine, MachineId, Phase, ProgressLine, new_job_id
+from tests.support.evaluator.queues import LOCK, facts, machine
+from tests.support.evaluator.recorded import NOON
 
 
 def known(**changes: object) -> Machine:
@@ -46,3 +54,34 @@ def test_a_clock_that_differs_is_shown(skew: float | None, said: str | None) -> 
     words = describe_machine(known(skew=skew))
     assert ("clock" in words) == (said is not None)
     assert said is None or said in words
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (ProgressLine(1, "accuracy", 1200, 50_000), "accuracy: 1,200 of 50,000 samples"),
+        (ProgressLine(1, "score", 12), "score: 12 samples"),
+        (
+            ProgressLine(1, "verifying digests of the lock", 1536, 3 << 20),
+            "verifying digests of the lock: 1.5 KiB of 3.0 MiB",
+        ),
+        (ProgressLine(1, "installing wheels", 2, 9), "installing wheels: 2 of 9 wheels"),
+        (ProgressLine(1, "resolving wheels", 0), "resolving wheels"),
+        (ProgressLine(1, "a task of a later worker", 2, 9), "a task of a later worker: 2 of 9 steps"),
+    ],
+)
+def test_progress_is_counted_in_a_unit(line: ProgressLine, words: str) -> None:
+    assert describe_line(line) == words
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_job_of_a_worker_is_described_without_words_of_the_code(phase: Phase) -> None:
+    job = Job(
+        id=new_job_id(NOON), lock=LOCK, state="leased", phase=phase, machine=machine(1), run=None, lost=0, engine=0,
+        crash=0, cancel_asked=False, failure=None, reason=None, due=None, submitted_at=NOON,
+    )  # fmt: skip
+    assert job_state(job) == f"taken by worker m1, {PHASES[phase]}"
+    assert job_state(replace(job, cancel_asked=True)).endswith(", cancellation requested")
+    again = replace(job, state="delayed", phase=None)
+    assert job_state(replace(again, due=90.0)) == "queued again, next try in 1 min 30 s"
+    assert job_state(replace(job, state="done", phase=None)) == "done"

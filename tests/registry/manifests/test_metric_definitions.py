@@ -7,7 +7,8 @@ import pytest
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import QUALITY_METRICS
-from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, SCORED, check_metrics, expand
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GROUPS, SCORED, check_metrics, expand
+from benchlock.registry.manifests.metric_meanings import MEANINGS, describe_metric
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 
@@ -76,3 +77,13 @@ def test_every_metric_that_cannot_be_had_is_told_at_once() -> None:
     with pytest.raises(InvalidInputError) as caught:
         check_metrics("regression", "single_stream", ["top1", "mae", "map"])
     assert [one.where for one in caught.value.problems] == ["metrics[0]", "metrics[2]"]
+
+
+def test_each_metric_that_a_request_can_name_is_explained_once() -> None:
+    named = {name for name, definition in DEFINITIONS.items() if not definition.automatic} | set(GROUPS)
+    assert set(MEANINGS) == named
+    assert len(set(MEANINGS.values())) == len(MEANINGS)
+    assert describe_metric("throughput") == f"{MEANINGS['throughput']} (samples/s, higher is better)"
+    assert describe_metric("latency") == f"{MEANINGS['latency']} (s, lower is better)"
+    assert describe_metric("optimal_batch").endswith("(samples)")
+    assert describe_metric("no-metric") == ""

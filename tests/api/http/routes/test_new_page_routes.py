@@ -8,6 +8,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.page import Viewer
 from benchlock.api.web.pages.new_pages import make_new, write_request
@@ -18,6 +19,7 @@ from benchlock.registry.manifests import Dataset
 from benchlock.registry.requests.evaluation_request import parse_request, read_request
 from benchlock.registry.requests.request_form import SCENARIOS, RequestFields, change_fields, write_document
 from tests.api.http.conftest import Client
+from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.registry.frameworks import publish_framework
 from tests.support.resolution.hostile_locks import LockCase
 from tests.support.resolution.variants import variant
@@ -93,6 +95,30 @@ def test_a_conflict_offers_its_smallest_changes_as_links_that_solve_it(client: C
         assert "seed=11" in path
         changed = client.get(unescape(path), headers=HTML).text
         assert "Lock and queue" in changed, words
+
+
+@pytest.mark.parametrize(
+    ("changed", "solved"),
+    [
+        ({"model": "digits@1.0"}, [{"model": f"digits@{form}"} for form in ("~1.0", "^1.0", "1.0.0")]),
+        ({"dataset": "digits@1"}, [{"dataset": f"digits@{form}"} for form in ("^1", "1.0.0")]),
+        ({"framework": "onnxruntime@1.31"}, [{"framework": f"onnxruntime@{form}"} for form in ("~1.31", "^1.31")]),
+        ({"model": "digts@^1.0"}, [{"model": "digits@^1.0"}]),
+        ({"split": "tst"}, [{"split": "test"}]),
+        ({"metrics": "top1, latncy"}, [{"metrics": "top1, latency"}]),
+        ({"scenario": "ofline"}, [{"scenario": "offline"}]),
+        ({"trace": "modl"}, [{"trace": "model"}]),
+    ],
+)
+def test_a_field_with_a_near_value_offers_it_as_a_link(
+    client: Client, changed: dict[str, str], solved: list[dict[str, str]]
+) -> None:
+    text = ask(client, **changed, seed="11")
+    links = re.findall(r'<li><a href="(/new\?[^"]*)">', text.partition("Smallest changes")[2])
+    forms = [dict(parse_qsl(unescape(link).partition("?")[2])) for link in links]
+    assert [GIVEN | {"seed": "11"} | form for form in solved] == forms[: len(solved)]
+    for link in links[: len(solved)]:
+        assert "Lock and queue" in client.get(unescape(link), headers=HTML).text
 
 
 @pytest.mark.parametrize(
@@ -217,6 +243,59 @@ def test_an_impossible_choice_in_the_address_stays_and_is_named(client: Client) 
     assert "unknown metric 'foo'" in preview(page)
 
 
+@pytest.mark.parametrize(
+    ("engine", "processes", "disabled"),
+    [("Engine 27", True, {}), ("Engine 27", False, {"process"}), (None, True, {"container"})],
+)
+def test_isolations_that_no_worker_has_are_disabled_with_what_it_lacks(
+    client: Client, registry: LocalRegistry, engine: str | None, processes: bool, disabled: set[str]
+) -> None:
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts(engine=engine, processes=processes))
+    for page in (ask(client), client.get("/new", headers=HTML).text):
+        words = impossible(page, "isolation")
+        assert set(words) == set(disabled)
+        assert all("m1: " in reason for reason in words.values())
+        possible = [name for name in ("container", "process") if name not in disabled]
+        assert f"chosen by the worker: {' or '.join(possible)}<" in page
+    for isolation in ("container", "process"):
+        data = GIVEN | {"isolation": isolation, "queue": "1"}
+        job = client.post("/locks", data=data, headers=OURS, follow_redirects=False).headers["location"]
+        assert client.get(f"/v1{job}/explanation").json()["blocked"] == (isolation in disabled)
+
+
+def test_a_machine_with_more_is_enough_and_one_that_gets_no_jobs_is_not(
+    client: Client, registry: LocalRegistry
+) -> None:
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts(engine=None))
+    queue.enrol(machine(2), BOOT, facts())
+    assert impossible(ask(client), "isolation") == {}
+    queue.drain(machine(2), "its owner wants it")
+    assert set(impossible(ask(client), "isolation")) == {"container"}
+
+
+def test_without_a_worker_the_host_of_the_service_is_judged(client: Client) -> None:
+    words = impossible(ask(client, arch="s390x"), "isolation") | impossible(ask(client, host_cpus="9999"), "isolation")
+    assert set(words) == {"container", "process"}
+    assert all("the host of this service: requires 9999 CPUs" in reason for reason in words.values())
+
+
+def test_the_isolation_of_the_form_is_that_of_the_job_and_no_part_of_the_lock(
+    client: Client, registry: LocalRegistry
+) -> None:
+    open_queue(registry).enrol(machine(1), BOOT, facts())
+    page = ask(client, isolation="process")
+    assert options(page, "isolation")["process"][0] == "selected"
+    assert "--isolation process" in preview(page)
+    data = GIVEN | {"isolation": "process"}
+    path = client.post("/locks", data=data, headers=OURS, follow_redirects=False).headers["location"]
+    (lock,) = registry.catalogue.locks()
+    assert "isolation" not in lock.request
+    assert '<option value="process" selected>' in client.get(path, headers=HTML).text
+    assert "unknown isolation" in preview(ask(client, isolation="cage"))
+
+
 def test_check_boxes_are_the_list_of_metrics(client: Client) -> None:
     answer = client.get("/new", params={**GIVEN, "metrics": ["top1", "latency"]}, headers=HTML)
     assert re.search(r"metrics:\s+- top1\s+- latency\s", preview(answer.text))
@@ -259,7 +338,7 @@ def test_a_form_that_is_sent_twice_queues_one_job(client: Client) -> None:
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_each_scenario_has_settings_that_are_valid(registry: LocalRegistry, scenario: str) -> None:
-    page = make_new(registry, RequestFields(**GIVEN, scenario=scenario))
+    page = make_new(registry, open_queue(registry), RequestFields(**GIVEN, scenario=scenario))
     assert [str(problem) for problem in page.context["preview"].problems] == []
 
 
@@ -276,7 +355,7 @@ def test_fixes_change_their_fields_alone() -> None:
 
 
 def test_who_may_only_read_sees_no_buttons_and_may_not_lock(registry: LocalRegistry) -> None:
-    page = make_new(registry, RequestFields(**GIVEN))
+    page = make_new(registry, open_queue(registry), RequestFields(**GIVEN))
     assert b"Lock and queue" in render_page(page, Viewer(may=frozenset({"read", "run"})))
     assert b"Lock and queue" not in render_page(page, Viewer(may=frozenset({"read"})))
 

@@ -10,6 +10,7 @@ import pytest
 from litestar.testing import TestClient
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.page_sessions import COOKIE
 from benchlock.api.http.request_authorization import OpenAuthority
 from benchlock.api.http.routes.app import create_app
@@ -25,6 +26,7 @@ from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import read_request
 from tests.api.http.conftest import Client
+from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import recorded
 from tests.support.resolution.locks import REQUEST
 from tests.support.resolution.variants import variant
@@ -106,13 +108,14 @@ def test_a_job_is_cancelled_by_its_form(closed: Client, tokens: Tokens, lock: Lo
 def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
     closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock
 ) -> None:
+    open_queue(registry).enrol(machine(1), BOOT, facts())
     start = recorded(lock=lock.id).start
     registry.records.start(start)
     path = f"/runs/{start.id.removeprefix('run/')}"
     form_token = sign_in(closed, tokens, "run")
     text = closed.get(path).text
     assert field(text, "lock") == lock.id
-    assert f"<option selected>{start.isolation}</option>" in text
+    assert f'<option value="{start.isolation}" selected>{start.isolation}</option>' in text
     data = {"form_token": form_token, "lock": lock.id, "job": field(text, "job"), "isolation": start.isolation}
     answer = closed.post("/jobs", data=data | {"against": start.id}, headers=OURS)
     job = data["job"].replace("job/", "/jobs/")

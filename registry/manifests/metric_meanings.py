@@ -1,0 +1,59 @@
+"""What each metric means, in a sentence for readers of forms; ``docs/reference/metrics.md`` has the definitions."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS
+
+_LATENCY: Final = "time of a query that {} % of the queries do not exceed"
+_WHOLE: Final = ", with reading and preparing the sample"
+_PERCENTILES: Final = {f"latency_p{share}": _LATENCY.format(share) for share in (50, 90, 99)}
+MEANINGS: Final[Mapping[str, str]] = {
+    "top1": "share of samples whose label is the class ranked first",
+    "top5": "share of samples whose label is among the five classes ranked first",
+    "map": "average precision of boxes, averaged over overlaps from 50 to 95 %",
+    "map_50": "average precision of boxes that overlap by at least 50 %",
+    "miou": "overlap of predicted and labelled pixels, averaged over classes",
+    "f1_macro": "F1 of precision and recall, averaged over classes",
+    "f1_weighted": "F1 of precision and recall, averaged over classes by their samples",
+    "auroc": "chance that a sample of a class scores higher for it than another sample",
+    "average_precision": "area below the curve of precision over recall, averaged over classes",
+    "ece_15": "distance between confidence and share of right decisions, in 15 bins",
+    "brier": "squared difference between probabilities and labels",
+    "mae": "mean absolute error, in the unit of the labels",
+    "rmse": "root of the mean squared error, in the unit of the labels",
+    "latency": "the three percentiles of the time of a query",
+    **_PERCENTILES,
+    "throughput": "samples answered in a second",
+    "pipeline_latency": f"the three percentiles of the time of a query{_WHOLE}",
+    **{f"pipeline_{name}": text + _WHOLE for name, text in _PERCENTILES.items()},
+    "pipeline_throughput": f"samples answered in a second{_WHOLE}",
+    "throughput_per_core": "throughput divided by the CPUs of the limits",
+    "cost_per_million": "cost of a million samples at the price of the machine",
+    "optimal_batch": "smallest batch whose doubling raises throughput by 5 % or less",
+    "peak_qps": "highest rate of arrivals that keeps the target latency",
+    "cold_start": "time from the start of a process to its first answer",
+    "cold_start_start": "part of the cold start: starting the process",
+    "cold_start_import": "part of the cold start: importing libraries",
+    "cold_start_load": "part of the cold start: loading the model",
+    "cold_start_prepare": "part of the cold start: preparing the first sample",
+    "cold_start_predict": "part of the cold start: the first call of the model",
+    "cold_start_outputs": "part of the cold start: processing its outputs",
+    "operator_latency": "median time of a call of the operator on prepared tensors",
+    "wrapper_overhead": "time that a call by benchlock takes beside the operator itself",
+    "wrapper_overhead_share": "wrapper_overhead divided by operator_latency",
+    "error_l2": "difference from the reference, relative to its Euclidean norm",
+    "error_linf": "largest difference from the reference, relative to its largest value",
+    "gradient_error": "largest difference from the numeric gradient, relative to its largest value",
+}
+"""The meaning of each metric that a request can name, and of each group of metrics."""
+_BETTER: Final = {"higher": "higher is better", "lower": "lower is better", "none": ""}
+
+
+def describe_metric(name: str) -> str:
+    """Describe a metric or a group: its meaning, its unit and which values are better; empty if it is unknown."""
+    if name not in MEANINGS:
+        return ""
+    definition = DEFINITIONS[GROUPS.get(name, (name,))[0]]
+    facts = ", ".join(filter(None, (definition.unit, _BETTER[definition.direction])))
+    return f"{MEANINGS[name]} ({facts})"

@@ -157,6 +157,7 @@ def test_names_at_their_limits_and_foreign_texts_are_texts_on_every_page(
         run_path(ids[0]): (NAME, SHOWN, SPLIT),
         run_path(ids[2]): (HOSTILE,),
         f"{run_path(ids[0])}/provenance": (NAME,),
+        f"{run_path(ids[0])}/samples": (NAME,),
         f"{run_path(ids[0])}/trace": (NAME, SPLIT),
         lock_path(lock.id): (NAME, SHOWN, SPLIT),
         lock_diff_path(lock.id, lock.id): (NAME,),

@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -54,7 +54,7 @@ DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
 
 _LONGEST_CACHED = 32 << 10
-_load_lock = lru_cache(128)(load)  # lists name the same locks again and again
+_load_cached = lru_cache(128)(load)  # lists name the same locks again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,21 @@ class LocalRegistry:
 
     def read_lock(self, lock: "Digest") -> Lock:
         """Return the lock with that id, whose stored text is compared with its record each time."""
-        text = self.catalogue.get_lock(lock)
-        return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
+        return _load_lock(self.catalogue.get_lock(lock), lock)
+
+    def list_locks(self, ids: Collection["Digest"]) -> dict["Digest", Lock]:
+        """Return locks by id with one query; one that is missing, or whose content has another id, is left out."""
+        locks: dict[Digest, Lock] = {}
+        for id_, text in self.catalogue.list_lock_texts(ids).items():
+            with suppress(BenchlockError):
+                lock = _load_lock(text, id_)
+                if lock.id == id_:
+                    locks[id_] = lock
+        return locks
+
+
+def _load_lock(text: str, lock: "Digest") -> Lock:
+    return (_load_cached if len(text) <= _LONGEST_CACHED else load)(text, lock)
 
 
 def source_access() -> "SourceAccess":

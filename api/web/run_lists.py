@@ -29,14 +29,14 @@ RUN_COLUMNS: Final = (
 
 def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> tuple[tuple[Cell, ...], ...]:
     """Return a row of ``RUN_COLUMNS`` for each run."""
-    locks: dict[Digest, Lock | None] = {}
+    runs = tuple(runs)
+    locks = registry.list_locks({run.start.lock for run in runs if isinstance(run, Run)})
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
         if isinstance(run, DamagedRun):
             rows.append((run.id, *(None,) * 5, "damaged", "withheld", run.damage))
             continue
-        id_ = run.start.lock
-        lock = locks[id_] if id_ in locks else locks.setdefault(id_, find_lock(registry, id_))
+        lock = locks.get(run.start.lock)
         parts = (None,) * 3 if lock is None else (lock.subject, lock.dataset or None, lock.framework)
         rows.append((
             run.id,
@@ -69,12 +69,12 @@ def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...
     if lock.dataset is not UNSET:
         dataset = VersionSelector.parse(f"{lock.dataset.name}@={lock.dataset.version}")
     found = registry.records.list_entries(chosen=RunFilter(outcome="done", dataset=dataset), limit=OTHERS)
-    locks = {entry.start.lock: find_lock(registry, entry.start.lock) for entry in found if isinstance(entry, Run)}
+    locks = registry.list_locks({entry.start.lock for entry in found if isinstance(entry, Run)})
     return tuple(
         entry.id
         for entry in found
         if isinstance(entry, Run)
         and entry.id != run.id
-        and (other := locks[entry.start.lock]) is not None
+        and (other := locks.get(entry.start.lock)) is not None
         and other.inputs[0] == lock.inputs[0]
     )

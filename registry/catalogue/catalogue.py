@@ -5,7 +5,7 @@ The rows of a published version never change, and a yank inserts a further row. 
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -281,6 +281,12 @@ class Catalogue:
         if text is None:
             raise _unknown_lock(lock)
         return text
+
+    def list_lock_texts(self, ids: Collection[Digest]) -> dict[Digest, str]:
+        """Return the stored texts of these locks by id, those that exist, without a comparison with their records."""
+        with read_transaction(self._engine) as connection:
+            query = select(locks.c.id, locks.c.text).where(locks.c.id.in_(ids))
+            return {Digest(id_): text for id_, text in connection.execute(query)}
 
     def platforms_here(self, lock: Lock) -> tuple[LockedPlatform, ...]:
         """Return the platforms of a lock whose blobs should be in the store.

@@ -23,6 +23,7 @@ from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
+from benchlock.evaluator.report.sections import list_charts
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.workflows.compare import check_question, compare_runs
 from benchlock.evaluator.workflows.comparison_texts import (
@@ -147,7 +148,8 @@ def make_compare(
     facts = {"runs": runs, **{name: context[name] for name in ("reasons", "remarks", "answers", "comparison")}}
     facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
     twin = compare_path(runs, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
-    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), facts=facts)
+    charts = list_charts(context["sections"])
+    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), charts=charts, facts=facts)
 
 
 def _add_comparison(

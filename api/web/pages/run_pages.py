@@ -42,6 +42,7 @@ from benchlock.evaluator.records.timing_validity import (
 )
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.report.report_files import make_report
+from benchlock.evaluator.report.sections import list_charts
 from benchlock.evaluator.report.single_run import chart_confusion
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
@@ -191,7 +192,8 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     trail = (("/runs", "Runs"),)
     title = name_question(lock)
     twin = f"/v1{run_path(run.id)}"
-    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None)
+    charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
+    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None, charts)
 
 
 def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:

@@ -58,7 +58,9 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     context["icicles"] = tuple((chart, out) for chart, out, _ in icicles)
     tables = {table.id: keep_top(table, ROWS) for table in whole}
     context["names"] = tuple((name, table.title) for name, table in tables.items())
-    return Page("trace", title, context, tables | {table.id: table for _, _, table in icicles}, f"/v1{path}", trail)
+    tables |= {table.id: table for _, _, table in icicles}
+    charts = tuple(chart for chart, _, _ in icicles)
+    return Page("trace", title, context, tables, f"/v1{path}", trail, charts=charts)
 
 
 def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:

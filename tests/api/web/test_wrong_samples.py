@@ -21,7 +21,7 @@ from benchlock.registry.lock.lockfile import Lock
 from tests.api.web.conftest import Seeds
 from tests.support.api.html_tables import read_cells
 from tests.support.evaluator.evidence import CURRENT, make_run
-from tests.support.evaluator.recorded import NOON
+from tests.support.evaluator.recorded import NOON, recorded
 from tests.support.resolution.variants import variant
 
 COUNT = 1_100
@@ -122,3 +122,28 @@ def test_a_page_after_the_last_one_says_so(seeds: Seeds, lock: Lock) -> None:
 def test_an_unknown_run_is_unknown(registry: LocalRegistry) -> None:
     with pytest.raises(UnknownNameError):
         make_samples(registry, parse_run_id("run/01kam1v3mz4w0q3d5g7h9j2k4m"))
+
+
+def test_numbers_are_listed_by_their_errors(registry: LocalRegistry) -> None:
+    rows = "path,label\n" + "".join(f"{number}.png,{number}.5\n" for number in range(4))
+    value = {"name": "value", "type": "value", "dtype": "float32", "shape": [1, 1], "batch_axis": 0}
+    made = variant({
+        "model": {"task": "regression", "outputs": [value]},
+        "dataset": {
+            "format": "image-index",
+            "splits": {"test": {"index": "values.csv", "samples": 4}},
+            "labels": None,
+            "files": [{"path": "values.csv"}],
+        },
+        "files": {"dataset/values.csv": rows},
+        "lock": CURRENT,
+        "request": {"metrics": ["mae", "rmse"]},
+    })  # fmt: skip
+    made.publish(registry.catalogue, registry.store)
+    predictions = np.asarray([[[0.5]], [[3.5]], [[2.5]], [[3.0]]], np.float32)
+    blob = registry.store.put(io.BytesIO(save({"value": predictions})))
+    end = RunEnd(outcome="done", ended_at=NOON, blobs={"predictions": blob})
+    run = replace(recorded(lock=made.lock.id), end=end)
+    found = find_wrong_samples(made.lock, run, registry.store, registry.home)
+    assert (found.reason, found.wrong, found.total, found.has_classes) == ("", 2, 4, False)
+    assert [tuple(sample) for sample in found.samples[:2]] == [(1, "1.png", 1.5, 3.5, 2.0), (3, "3.png", 3.5, 3.0, 0.5)]

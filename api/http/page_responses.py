@@ -73,11 +73,13 @@ def view(request: AnyRequest, service: Service) -> Viewer:
 
 
 def respond_with_page(page: Page, request: AnyRequest, service: Service, status: int = 200) -> BytesResponse:
-    """Answer with a page, or with the table of it that the parameter ``csv`` names.
+    """Answer with a page, or with the table or the chart of it that the parameter ``csv`` or ``svg`` names.
 
     Raises:
-        UnknownNameError: The page has no table of that name.
+        UnknownNameError: The page has no table or chart of that name.
     """
+    if (chart := request.query_params.get("svg")) is not None:
+        return _respond_with_chart(page, chart)
     name = request.query_params.get("csv")
     if name is not None:
         if name not in page.tables:
@@ -92,6 +94,19 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
         content = gzip.compress(content, _LEVEL, mtime=0)
         headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
     return BytesResponse(content, HTML, headers, status)
+
+
+def _respond_with_chart(page: Page, name: str) -> BytesResponse:
+    chart = next((chart for chart in page.charts if chart.name == name), None)
+    if chart is None:
+        charts = ", ".join(chart.name for chart in page.charts)
+        raise UnknownNameError(f"no chart {name[:64]!r} on this page", next_step=charts or "open the page without it")
+    headers = {
+        **PAGE_HEADERS,
+        "content-disposition": f'attachment; filename="{chart.name}.svg"',
+        "cache-control": "no-store",
+    }
+    return BytesResponse(chart.svg().encode(), "image/svg+xml", headers)
 
 
 def respond_with_twin(page: Page) -> BytesResponse:

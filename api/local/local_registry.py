@@ -54,7 +54,7 @@ DISK_RESERVE = "BENCHLOCK_DISK_RESERVE"
 UNNAMED_BYTES = "BENCHLOCK_UNNAMED_BYTES"
 
 _LONGEST_CACHED = 32 << 10
-_load_lock = lru_cache(128)(load)  # lists name the same locks again and again
+_load_cached = lru_cache(128)(load)  # lists name the same locks again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class LocalRegistry:
 
 
 def _parse_lock(text: str, lock: "Digest") -> Lock:
-    return (_load_lock if len(text) <= _LONGEST_CACHED else load)(text, lock)
+    return (_load_cached if len(text) <= _LONGEST_CACHED else load)(text, lock)
 
 
 def source_access() -> "SourceAccess":

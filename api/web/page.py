@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchlock.evaluator.analysis.tables import Table
+from benchlock.evaluator.charts.svg import Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Page:
         twin: The path at the API of the same content as JSON, or of the records behind it; None without one.
         trail: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
+        charts: Its charts, each of which the page offers as an SVG file under its name.
         has_secret: Whether it shows a secret, so that no cache may store it.
         facts: What a twin that is a ``PageDocument`` says beside the tables, as JSON values.
     """
@@ -51,5 +53,6 @@ class Page:
     twin: str | None = None
     trail: tuple[tuple[str, str], ...] = ()
     refresh: int | None = None
+    charts: tuple[Chart, ...] = ()
     has_secret: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)

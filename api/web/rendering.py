@@ -218,6 +218,7 @@ def render_page(page: Page, viewer: Viewer) -> bytes:
         "section": path.split("/")[1],
         "first_page": first_page,
         "csv_query": lambda name: urlencode([*query, ("csv", name)]),
+        "svg_query": lambda name: urlencode([*query, ("svg", name)]),
         **page.context,
     }
     return template.render(context).encode()

@@ -77,6 +77,6 @@ def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...
         for entry in found
         if isinstance(entry, Run)
         and entry.id != run.id
-        and (other := locks[entry.start.lock]) is not None
+        and (other := locks.get(entry.start.lock)) is not None
         and other.inputs[0] == lock.inputs[0]
     )

@@ -189,13 +189,20 @@ def draw_histogram(name: str, title: str, description: str, histogram: Histogram
         plot.elements.append(
             text(plot.at_x(edges[-1]), plot.at_y(histogram.longer) - 5, words, size=SMALL, align="right")
         )
-    for number, mark in enumerate(marks):
-        at, top = plot.at_x(mark.seconds * factor), plot.top + _MARK * (number + 0.8)
+    _draw_marks(plot, [plot.at_x(mark.seconds * factor) for mark in marks], marks)
+    return plot.finish(name, title, description)
+
+
+def _draw_marks(plot: Plot, places: Sequence[float], marks: Sequence[Mark]) -> None:
+    """Draw the lines of marks, then their labels on top: one a row, on a side that crosses no line if there is one."""
+    for number, at in enumerate(places):
         plot.elements.append(line((at, at), (plot.top, plot.bottom), color=INK, width=1.4, dash=dash_of(number)))
+    for number, (at, mark) in enumerate(zip(places, marks, strict=True)):
         words = f"{mark.name} {mark.words}"
         width = measure(words, SMALL)
-        plot.draw_note(at + 6 if at + width + 8 <= plot.right else at - width - 6, top, words)
-    return plot.finish(name, title, description)
+        sides = [left for left in (at + 6, at - width - 6) if plot.left < left and left + width + 2 <= plot.right]
+        free = [left for left in sides if not any(left - 2 <= other <= left + width + 2 for other in places)]
+        plot.draw_note(next(iter((*free, *sides)), at + 6), plot.top + _MARK * (number + 0.8), words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,4 +249,4 @@ def _summarize_details(details: Json) -> Json:
 
 
 def _is_small(part: object) -> bool:
-    return len(encode_canonical(part)) <= _LARGEST_PART
+    return len(msgspec.json.encode(part)) <= _LARGEST_PART

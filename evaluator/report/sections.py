@@ -1,5 +1,6 @@
 """What a report consists of: questions with answers, charts and a table."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchlock.evaluator.analysis.tables import Table
@@ -17,6 +18,11 @@ class Section:
     answer: tuple[str, ...]
     charts: tuple[Chart, ...] = ()
     table: Table | None = None
+
+
+def list_charts(sections: Iterable[Section]) -> tuple[Chart, ...]:
+    """Return the charts of sections of a report."""
+    return tuple(chart for section in sections for chart in section.charts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,7 @@ def _seed(home: Path) -> dict[str, str]:
         "runs": "/runs",
         "run": run_path(first),
         "provenance": f"{run_path(first)}/provenance",
+        "samples": f"{run_path(first)}/samples",
         "trace": f"{run_path(first)}/trace",
         "lock": lock_path(locks[0].id),
         "lock_diff": lock_diff_path(*(lock.id for lock in locks)),

@@ -31,6 +31,7 @@ from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_lea
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.pages.queue_pages import make_comparison
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.run_types import parse_run_id
 from benchlock.registry.requests.request_form import LONGEST_FIELD
 
 _FILE: Final = ".toml"

@@ -10,7 +10,13 @@ from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
 from benchlock.api.http.openapi import build_document
-from benchlock.api.http.page_responses import AnyRequest, redirect, respond_with_page
+from benchlock.api.http.page_responses import (
+    TWIN_RESPONSES,
+    AnyRequest,
+    redirect,
+    respond_with_page,
+    respond_with_twin,
+)
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import COMPARE, LIST
@@ -18,6 +24,7 @@ from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
 from benchlock.api.http.routes.artifact_routes import parse_version_filter
 from benchlock.api.http.routes.job_routes import QueueService
+from benchlock.api.http.routes.run_routes import RunIn as RunIdIn
 from benchlock.api.http.routes.run_routes import parse_run_filter
 from benchlock.api.http.service_state import Service
 from benchlock.api.web.page import Page
@@ -25,7 +32,7 @@ from benchlock.api.web.pages.api_pages import make_api
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.provenance_pages import make_provenance
-from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs
+from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs, make_samples
 from benchlock.api.web.pages.trace_pages import export_trace, make_trace
 from benchlock.api.web.pages.verdict_pages import make_verdict
 from benchlock.api.web.rendering import load_assets
@@ -43,6 +50,7 @@ Query = TypeVar("Query")
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 PUBLIC_PAGE = {"needs": "public"} | PAGE
 RunIn = Annotated[str, Parameter(max_length=30)]
+PageNumber = Annotated[int, Parameter(ge=1, le=1000)]
 READ_PAGE = READ | PAGE
 LONGEST_FORM: Final = 1 << 16
 
@@ -175,9 +183,17 @@ class PageController(Controller):
 
 
 class TraceController(Controller):
-    """The provenance, the verdict and the trace of a run."""
+    """The wrong samples, the provenance, the verdict and the trace of a run."""
 
     include_in_schema = False
+
+    @get("/runs/{run_id:str}/samples", opt=READ_PAGE | COMPARE)
+    async def show_samples(
+        self, service: Injected[Service], request: AnyRequest, run_id: RunIn, page: PageNumber = 1
+    ) -> BytesResponse:
+        """Answer with the samples that a run predicted wrongly."""
+        run = parse_run_id(f"run/{run_id}")
+        return respond_with_page(await service.compare.do(make_samples, service.registry, run, page), request, service)
 
     @get("/runs/{run_id:str}/provenance", opt=READ_PAGE | COMPARE)
     async def show_provenance(self, service: Injected[Service], request: AnyRequest, run_id: RunIn) -> BytesResponse:
@@ -216,6 +232,24 @@ class TraceController(Controller):
         content = await service.compare.do(export_trace, service.registry, run, format_)
         headers = {"content-disposition": f'attachment; filename="trace-{format_}"', "cache-control": "no-store"}
         return BytesResponse(content, "application/octet-stream", headers)
+
+
+class SampleController(Controller):
+    """The wrong samples of a run as JSON."""
+
+    tags = ("pages",)
+
+    @get(
+        "/runs/{run_id:str}/samples",
+        opt=READ | COMPARE,
+        summary="Read the wrong samples of a run",
+        responses=TWIN_RESPONSES,
+    )
+    async def read_samples(self, service: Injected[Service], run_id: RunIdIn) -> BytesResponse:
+        """List the samples that a run predicted wrongly, the worst first, or say why they cannot be listed."""
+        return respond_with_twin(
+            await service.compare.do(make_samples, service.registry, parse_run_id(f"run/{run_id}"))
+        )
 
 
 class SessionController(Controller):

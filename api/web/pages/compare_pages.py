@@ -28,6 +28,7 @@ from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
+from benchlock.evaluator.report.sections import list_charts
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.workflows.compare import check_question, compare_runs
 from benchlock.evaluator.workflows.comparison_texts import (
@@ -168,7 +169,8 @@ def make_compare(
     }
     facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
     twin = compare_path(ids, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
-    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), facts=facts)
+    charts = list_charts(context["sections"])
+    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), charts=charts, facts=facts)
 
 
 def _find_runs(

@@ -150,7 +150,8 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     ]
     twin = with_query(_TWIN, dataset=query.dataset, split=query.split)
     trail = (("/leaderboards", "Leaderboards"),)
-    return Page("leaderboard", title, context, tables, twin, trail, facts=facts)
+    charts = [chart for board in boards for chart in (*board.charts, *(board.batches.charts if board.batches else ()))]
+    return Page("leaderboard", title, context, tables, twin, trail, charts=tuple(charts), facts=facts)
 
 
 def _pin(dataset: str) -> str:

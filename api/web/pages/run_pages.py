@@ -1,7 +1,7 @@
-"""The pages of runs: the list, and one run with its results, its evidence and the report on it."""
+"""The pages of runs: the list, one run with its results, evidence and report, and its wrong samples."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -17,9 +17,10 @@ from benchlock.artifacts.errors import BenchlockError
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
+from benchlock.evaluator.evidence.wrong_samples import WrongSamples, find_wrong_samples
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.evidence_status import EvidenceStatus
+from benchlock.evaluator.records.evidence_status import SCRATCH, EvidenceStatus
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
     describe_extent,
@@ -42,6 +43,7 @@ from benchlock.evaluator.records.timing_validity import (
 )
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.report.report_files import make_report
+from benchlock.evaluator.report.sections import list_charts
 from benchlock.evaluator.report.single_run import chart_confusion
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
@@ -51,6 +53,8 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 RUNS: Final = 50
+SAMPLES: Final = 50
+"""The number of wrong samples of a page; CSV and JSON have all that are listed."""
 _LOG_LINES: Final = 200
 _REFRESH: Final = 5
 _METRICS: Final = (
@@ -83,6 +87,14 @@ _CONFUSION: Final = (
     Column("predicted as", None, "The label that was decided; unknown where there was no decision."),
     Column("samples", None, "Number of samples."),
 )
+_SAMPLES: Final = (
+    Column("place", None, "The place of the sample in the split, from 0."),
+    Column("sample", None, "The name of the sample in the dataset."),
+    Column("expected", None, "The label of the dataset."),
+    Column("predicted", None, "What the model predicted; unknown where it decided nothing."),
+)
+_SCORE: Final = Column("score", None, "The model's score of the predicted class; unknown without scores.")
+_ERROR: Final = Column("error", None, "The absolute difference between the prediction and the label.")
 _FILES: Final = (
     Column("role", None, "What the file is."),
     Column("size", "B", "Bytes."),
@@ -167,6 +179,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "evidence": "",
         "isolations": list_lock_isolations(registry, queue, lock, run.start.isolation),
         "is_traced": run.end is not None and "trace" in run.end.blobs,
+        "has_samples": run.end is not None and "predictions" in run.end.blobs and any(map(is_quality, lock.metrics)),
     }
     if run.end is not None:
         context["resources"] = (
@@ -181,7 +194,66 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     trail = (("/runs", "Runs"),)
     title = name_question(lock)
     twin = f"/v1{run_path(run.id)}"
-    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None)
+    charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
+    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None, charts)
+
+
+def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
+    """Make a page of the list of the samples that a run predicted wrongly, the worst first.
+
+    Args:
+        registry: The registry.
+        id_: The run.
+        number: The number of the page, from 1.
+
+    Raises:
+        UnknownNameError: There is no such run.
+        IsolatedFaultError: The samples cannot be read.
+    """
+    run = registry.records.get(id_)
+    lock = registry.read_lock(run.start.lock)
+    path = run_path(run.id)
+    listed = _find_samples(registry, run, lock)
+    columns = (*_SAMPLES, _SCORE if listed.has_classes else _ERROR)
+    table = Table("samples", "Wrong samples, the worst first", columns, listed.samples)
+    shown = replace(table, rows=table.rows[(number - 1) * SAMPLES : number * SAMPLES])
+    has_more = len(table.rows) > number * SAMPLES
+    summary = listed.reason or _summarize_samples(listed)
+    context = {
+        "subject": describe_subject(lock),
+        "summary": summary,
+        "shown": {"samples": shown},
+        "next": with_query(f"{path}/samples", page=str(number + 1)) if has_more else "",
+    }
+    return Page(
+        "samples",
+        f"Wrong samples of {name_question(lock)}",
+        context,
+        {"samples": table},
+        f"/v1{path}/samples",
+        (("/runs", "Runs"), (path, run.id)),
+        facts={"summary": summary, "wrong": listed.wrong, "total": listed.total},
+    )
+
+
+def _find_samples(registry: LocalRegistry, run: Run, lock: Lock) -> WrongSamples:
+    """Return the wrong samples of a run whose record matches its files; of others the reason why there are none."""
+    if run.end is None or run.end.outcome != "done":
+        return WrongSamples(reason="The run has no results.")
+    if run.evidence is None or run.evidence.state != "verified":
+        return WrongSamples(reason=_describe_evidence(run.evidence, run.end))
+    return find_wrong_samples(lock, run, registry.store, registry.home / SCRATCH)
+
+
+def _summarize_samples(listed: WrongSamples) -> str:
+    """Return how many samples are wrong, and how many of them are listed."""
+    wrong = f"{listed.wrong:,} of {listed.total:,} samples"
+    order = "ordered by how far the score of the predicted class is above that of the label"
+    sentence = f"{wrong} predicted wrongly, {order}."
+    if not listed.has_classes:
+        sentence = f"{wrong} with an error, the largest first."
+    cut = f" The list has the first {len(listed.samples):,}." if len(listed.samples) < listed.wrong else ""
+    return sentence + cut
 
 
 def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:

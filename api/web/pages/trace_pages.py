@@ -1,7 +1,6 @@
 """The page of a run's trace: where the time goes, as an icicle and as every analysis that the trace allows."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -22,6 +21,7 @@ from benchlock.evaluator.workflows.run_traces import read_run_trace
 ROWS: Final = 50
 """The largest number of rows of an analysis on the page."""
 _LAYERS, _KERNELS = "A2", "A8"
+_ICICLE, _TITLE = "icicle", "Layers in the order of execution"
 _WHOLE: Final = 0.999
 _PARTS: Final = (
     Column("level", None, "Level in the picture from the top, from 0."),
@@ -38,7 +38,7 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     Args:
         registry: The registry.
         id_: The run.
-        focus: The name of an icicle, a period, and the place in it that the page zooms into; empty for all.
+        focus: ``icicle``, a period, and the place that the page zooms into; empty for all.
 
     Raises:
         UnknownNameError: There is no such run, or no such place.
@@ -48,17 +48,20 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     trail = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
-    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicles": ()}
+    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicle": None}
     title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
         return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")
     whole = analyze(run_traces.describe_subject(run, lock, registry.store, registry.home), tuple(ANALYSES))
     by_name = {table.id: table for table in whole}
-    icicles = tuple(_draw_icicles(by_name, focus))
-    context["icicles"] = tuple((chart, out) for chart, out, _ in icicles)
+    icicle = _draw_icicle(by_name, focus)
     tables = {table.id: keep_top(table, ROWS) for table in whole}
     context["names"] = tuple((name, table.title) for name, table in tables.items())
-    return Page("trace", title, context, tables | {table.id: table for _, _, table in icicles}, f"/v1{path}", trail)
+    charts: tuple[Chart, ...] = ()
+    if icicle is not None:
+        chart, context["out"], tables[_ICICLE] = icicle
+        context["icicle"], charts = chart, (chart,)
+    return Page("trace", title, context, tables, f"/v1{path}", trail, charts=charts)
 
 
 def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:
@@ -68,32 +71,25 @@ def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:
     return b"".join(EXPORTS[format_](trace, run.id))
 
 
-def _draw_icicles(tables: Mapping[str, Table], focus: str) -> Iterator[tuple[Chart, str, Table]]:
-    """Yield each icicle with the address one level out of its focus, empty without one, and its table."""
-    focused, _, place = focus.partition(".")
-    icicles = {name: (title, frames) for name, title, frames in _list_icicles(tables)}
-    if focus and focused not in icicles:
+def _draw_icicle(tables: Mapping[str, Table], focus: str) -> tuple[Chart, str, Table] | None:
+    """Return the icicle, the address one level out of its focus, empty without one, and its table; None without one."""
+    frames = _list_frames(tables)
+    name, _, place = focus.partition(".")
+    if focus and (name != _ICICLE or not frames):
         raise _unknown(focus)
-    for name, (title, frames) in icicles.items():
-        view = find_view(frames, place if name == focused else "")
-        if view is None:
-            raise _unknown(focus)
-        out = _focus_on(name, view.out) if view.focus else ""
-        yield (
-            draw_icicle(name, title, _find_longest(view), view, partial(_focus_on, name)),
-            out,
-            Table(
-                name,
-                title,
-                _PARTS,
-                tuple((p.level, p.frame.name, p.inside, p.frame.seconds, p.share) for p in view.parts),
-            ),
-        )
+    if not frames:
+        return None
+    view = find_view(frames, place)
+    if view is None:
+        raise _unknown(focus)
+    rows = tuple((part.level, part.frame.name, part.inside, part.frame.seconds, part.share) for part in view.parts)
+    chart = draw_icicle(_ICICLE, _TITLE, _find_longest(view), view, _focus_on)
+    return chart, _focus_on(view.out) if view.focus else "", Table(_ICICLE, _TITLE, _PARTS, rows)
 
 
-def _focus_on(name: str, place: str) -> str:
-    """Return the address of the page with a part of an icicle in focus, or all of it."""
-    return f"?focus={name}.{place}#{name}" if place else f"?#{name}"
+def _focus_on(place: str) -> str:
+    """Return the address of the page with a part of the icicle in focus, or all of it."""
+    return f"?focus={_ICICLE}.{place}#{_ICICLE}" if place else f"?#{_ICICLE}"
 
 
 def _unknown(focus: str) -> UnknownNameError:
@@ -113,27 +109,13 @@ def _find_longest(view: View) -> str:
     return f"{where} is {longest.frame.name} with {format_duration(longest.frame.seconds)}, {longest.share:.0%}."
 
 
-def _list_icicles(tables: Mapping[str, Table]) -> Iterator[tuple[str, str, Sequence[Frame]]]:
-    """Yield the layers in their order with the kernels under them, and the same by kind, the largest first."""
+def _list_frames(tables: Mapping[str, Table]) -> tuple[Frame, ...]:
+    """Return the layers in their order with the kernels under them; none without times of layers."""
     layers = [] if _LAYERS not in tables else tables[_LAYERS].records()
     timed = [layer for layer in layers if isinstance(layer.get("latency"), float)]
-    if not timed:
-        return
     kinds = sorted({str(layer["kind"]) for layer in timed})
     kernels = [] if _KERNELS not in tables else tables[_KERNELS].records()
-    in_order = tuple(_frame_of(layer, kinds, kernels) for layer in timed)
-    yield "icicle", "Layers in the order of execution", in_order
-    by_kind = {kind: _frames_of_kind(in_order, series) for series, kind in enumerate(kinds)}
-    groups = [
-        Frame(kind, sum(frame.seconds for frame in frames), frames, frames[0].series)
-        for kind, frames in by_kind.items()
-    ]
-    groups.sort(key=lambda frame: -frame.seconds)
-    yield "icicle-kinds", "Kinds of layers, the largest first", groups
-
-
-def _frames_of_kind(frames: Sequence[Frame], series: int) -> tuple[Frame, ...]:
-    return tuple(sorted((frame for frame in frames if frame.series == series), key=lambda frame: -frame.seconds))
+    return tuple(_frame_of(layer, kinds, kernels) for layer in timed)
 
 
 def _frame_of(layer: Mapping[str, Cell], kinds: Sequence[str], kernels: Sequence[Mapping[str, Cell]]) -> Frame:

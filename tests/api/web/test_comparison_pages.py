@@ -20,7 +20,7 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, request_path, write_lock
-from benchlock.api.web.pages.run_pages import list_time_notices, make_run
+from benchlock.api.web.pages.run_pages import RunQuery, list_time_notices, make_run, make_runs
 from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.digest import Digest
@@ -28,7 +28,7 @@ from benchlock.artifacts.errors import BenchlockError, InvalidInputError, Unknow
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
-from benchlock.evaluator.records.run_types import RunEnd, new_run_id
+from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, new_run_id
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
 from benchlock.evaluator.workflows.compare import compare_runs
@@ -104,6 +104,21 @@ def test_a_changed_lock_is_not_shown(registry: LocalRegistry, seeds: Seeds) -> N
             show(lock.id)
     with pytest.raises(BenchlockError, match="damaged"):
         make_lock_diff(registry, other.id, lock.id)
+
+
+def test_lists_name_no_artifact_of_a_changed_lock(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock, other = seeds.lock(), seeds.lock(seed=99)
+    seeds.run(lock)
+    assert None not in registry.find_locks({lock.id, other.id}).values()
+    ((_, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
+    assert model == f"{lock.subject.name} {lock.subject.version}"
+    remove_guards(registry.database)
+    for text in (registry.catalogue.get_lock(other.id), "no lock"):
+        forge(registry.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=lock.id)
+        found = registry.find_locks({lock.id, other.id})
+        assert (found[lock.id], found[other.id] is None) == (None, False)
+        ((_, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
+        assert model is None
 
 
 def test_the_yanked_version_of_a_lock_is_worded_and_escaped(registry: LocalRegistry, seeds: Seeds) -> None:

@@ -1,5 +1,6 @@
 """Charts: valid and accessible SVG, inside its frame, without overlaps, the same each time, with enough contrast."""
 
+import itertools
 import math
 import re
 from itertools import combinations
@@ -243,3 +244,17 @@ def test_the_size_to_use_and_the_percentiles_are_marked() -> None:
     edges = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*class="fill0"', chart.svg())]
     (mark,) = re.findall(r'<line x1="([\d.]+)"[^>]*stroke="#1b1f24"', chart.svg())
     assert edges[1] == pytest.approx(float(mark), abs=0.1)
+
+
+@pytest.mark.parametrize("times", [(1.3, 1.32, 1.9), (1.0, 1.02, 1.04), (1.95, 1.98, 2.0), (1.2, 1.5, 1.8)])
+def test_labels_of_percentiles_overlap_neither_each_other_nor_a_line(times: tuple[float, float, float]) -> None:
+    marks = [Mark(name, time, f"{time} s") for name, time in zip(("p50", "p90", "p99"), times, strict=True)]
+    svg = draw_histogram("h", "t", "d", Histogram((1.0, 1.5, 2.0), (4, 4)), marks).svg()
+    covers = [
+        tuple(map(float, found))
+        for found in re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"[^>]*"cover"', svg)
+    ]
+    assert len(covers) == len(marks)
+    for (_, above, _, height), (_, below, _, _) in itertools.pairwise(covers):
+        assert above + height <= below
+    assert svg.rindex('stroke="#1b1f24"') < svg.index('class="cover"')  # every line is under every label

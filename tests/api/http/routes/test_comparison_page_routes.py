@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from html import unescape
+from xml.etree import ElementTree as ET
 
 import pytest
 from litestar.testing import TestClient
 
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import compare_path, leaderboard_path
+from benchlock.api.web.links import compare_path, leaderboard_path, run_path
 from benchlock.evaluator.analysis.table_formats import format_cell, format_csv
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
@@ -197,3 +198,22 @@ def test_every_number_of_a_page_is_that_of_its_twin_and_of_its_csv(
                     assert shown == whole[: len(shown) if column.name in ("run", "lock", "samples") else None]
                     numbers += isinstance(value, float)
     assert numbers > 20
+
+
+def test_every_chart_is_a_file_of_its_own(pages: Client, runs: list[str]) -> None:
+    charts = 0
+    for path in (run_path(runs[0]), compare_path(runs)):
+        html = pages.get(path).text
+        links = re.findall(r'<figcaption><a href="(\?[^"]*svg=[^"]*)"', html)
+        assert len(links) == html.count("<figure")
+        for link in links:
+            file = pages.get(path.partition("?")[0] + unescape(link))
+            assert file.headers["content-type"] == "image/svg+xml"
+            assert file.headers["content-disposition"].endswith('.svg"')
+            drawing = ET.fromstring(file.text)
+            names = [part.tag.partition("}")[2] for part in drawing]
+            assert names[:2] == ["title", "desc"]
+            assert all(part.text for part in drawing[:2])
+            charts += 1
+    assert charts > 1
+    assert pages.get(run_path(runs[0]), params={"svg": "nothing"}).status_code == 404

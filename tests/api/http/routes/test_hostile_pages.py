@@ -157,6 +157,7 @@ def test_names_at_their_limits_and_foreign_texts_are_texts_on_every_page(
         run_path(ids[0]): (NAME, SHOWN, SPLIT),
         run_path(ids[2]): (HOSTILE,),
         f"{run_path(ids[0])}/provenance": (NAME,),
+        f"{run_path(ids[0])}/samples": (NAME,),
         f"{run_path(ids[0])}/trace": (NAME, SPLIT),
         lock_path(lock.id): (NAME, SHOWN, SPLIT),
         lock_diff_path(lock.id, lock.id): (NAME,),
@@ -246,7 +247,7 @@ def test_names_in_a_trace_are_texts(registry: LocalRegistry, lock: Lock, tmp_pat
     with serve(registry) as pages:  # its records are not compared with their evidence, which has no trace
         path = f"{run_path(record(registry, run, end).id)}/trace"
         assert f"0 {SHOWN}" in read(pages, path)
-        assert pages.get(path).text.count("<svg") == 2
+        assert pages.get(path).text.count("<svg") == 1
         for format_ in EXPORTS:
             assert f'href="{path}/{format_}"' in pages.get(path).text
             answer = pages.get(f"{path}/{format_}")

@@ -199,6 +199,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunI
             "against": against or job.run or "",
             "is_live": is_live,
             "events": f"{job_path(job.id)}/events" if is_live else "",
+            "key": live[id_].key,
             "live": make_live(live[id_], job, lock, _find_run(registry, job)),
             "summary": "The lock of this job cannot be read." if lock is None else describe_subject(lock),
             "facts": tuple(facts.items()),

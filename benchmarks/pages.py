@@ -45,7 +45,7 @@ PARTS = {
 def main() -> None:
     """Measure; print the tables and bars, and write them into RESULTS.md, part by part."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=7, help="rounds of each part (default: 7)")
+    options.add_argument("--rounds", type=int, default=7, help="rounds of list, preview and live (default: 7)")
     options.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}")
     given = options.parse_args()
     if given.rounds < 2:
@@ -61,7 +61,7 @@ def report(part: Part, rounds: int) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="benchlock-pages-") as folder:
         body = list(part.measure(Path(folder) / "part", rounds))
     took, load = (time.monotonic() - start) / 60, os.getloadavg()[1]
-    body += ["", f"Measured {datetime.now(UTC):%Y-%m-%d}: {took:.1f} minutes, {rounds} rounds, load {load:.1f}."]
+    body += ["", f"Measured {datetime.now(UTC):%Y-%m-%d}: {took:.1f} minutes, --rounds {rounds}, load {load:.1f}."]
     text = "\n".join((f"### {part.title}", "", part.method, *body, ""))
     write(RESULTS, f"pages: {part.title}", text)
     print(text, flush=True)

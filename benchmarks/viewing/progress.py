@@ -46,7 +46,7 @@ _NUMBERS = "[...document.querySelectorAll('ol.log > li')].map(line => line.value
 
 @dataclass(slots=True)
 class Recovery:
-    """Seconds until the service answered and until the page recovered, and whether the lines are complete at the end."""
+    """Seconds until the service answered and the page recovered, and whether the lines are complete at the end."""
 
     starts: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -87,9 +87,10 @@ def _kill(folder: Path) -> Recovery:
     running, recovery = begin_runs(folder), Recovery()
     with ExitStack() as services, open_browser() as browser:
         site = services.enter_context(service(running.folder))
-        page, send = browser.new_page(), partial(connect_worker(site.url).report, running.lease.fence)
+        page, queue, fence = browser.new_page(), connect_worker(site.url), running.lease.fence
+        queue.beat(fence, "preparing")
         _open(page, site.url, running)
-        with ProgressReports(SILENT, send) as reports, reports.task("performance") as advance:
+        with ProgressReports(SILENT, partial(queue.report, fence)) as reports, reports.task("performance") as advance:
 
             def report_for(seconds: float) -> None:
                 for _ in range(round(seconds / STEP_SECONDS)):
@@ -103,6 +104,7 @@ def _kill(folder: Path) -> Recovery:
                 start = time.time()
                 site = services.enter_context(service(running.folder, port=site.port))
                 recovery.starts.append(time.time() - start)
+                queue.beat(fence, "preparing")  # else its lease would expire
                 is_recovered = partial(_has_line_after, start)
                 while not is_recovered(_read_shown(page)) and time.time() < start + LONGEST_SECONDS:
                     report_for(STEP_SECONDS)
@@ -113,7 +115,8 @@ def _kill(folder: Path) -> Recovery:
             numbers = page.evaluate(_NUMBERS)
             page.reload()
             recovery.lines = len(numbers)
-            recovery.is_complete = numbers == page.evaluate(_NUMBERS) == list(range(1, len(numbers) + 1))
+            is_same = numbers == page.evaluate(_NUMBERS)
+            recovery.is_complete = bool(numbers) and is_same and numbers == list(range(1, len(numbers) + 1))
     return recovery
 
 

@@ -140,3 +140,14 @@ def test_events_begin_with_the_state_that_the_page_shows(running: Running) -> No
             with httpx.stream("GET", site.url + found[1]) as events:
                 first = next(line for line in events.iter_lines() if line.startswith("data: "))
             assert first.removeprefix("data: ") == found[2]
+
+
+def test_pages_and_assets_are_compressed_for_clients_that_accept_it(running: Running) -> None:
+    with service(running.folder) as site:
+        for path in ("/", *re.findall(r'"(/assets/[^"]*)"', httpx.get(site.url).text)):
+            compressed, plain = (
+                httpx.get(site.url + path, headers={"accept-encoding": encoding}) for encoding in ("gzip", "identity")
+            )
+            assert (compressed.headers["content-encoding"], compressed.content) == ("gzip", plain.content)
+            assert "content-encoding" not in plain.headers
+            assert plain.headers["vary"] == compressed.headers["vary"] == "accept-encoding"

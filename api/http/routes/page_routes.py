@@ -10,7 +10,7 @@ from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
 from benchlock.api.http.openapi import build_document
-from benchlock.api.http.page_responses import redirect, respond_with_page
+from benchlock.api.http.page_responses import redirect, respond_compressed, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import COMPARE, LIST
@@ -104,12 +104,13 @@ class AssetController(Controller):
     include_in_schema = False
 
     @get("/assets/{name:str}", opt=PUBLIC_PAGE)
-    async def read_asset(self, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
+    async def read_asset(self, request: AnyRequest, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
         """Answer with an asset."""
         found = load_assets().get(name)
         if found is None:
             raise UnknownNameError("unknown asset")
-        return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
+        headers = {"cache-control": CACHE_FOREVER.replace("private", "public")}
+        return respond_compressed(request, *found, headers)
 
 
 class ApiPageController(Controller):

@@ -1,7 +1,7 @@
 """Answers that are pages: HTML, CSV of their tables, and errors for readers."""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -90,10 +90,20 @@ def respond_with_page(page: Page, request: AnyRequest, service: Service, status:
     if page.has_secret:
         headers["cache-control"] = "no-store"
     content = render_page(page, view(request, service))
-    if "gzip" in request.headers.get("accept-encoding", "") and not page.has_secret:
+    if page.has_secret:
+        return BytesResponse(content, HTML, headers, status)
+    return respond_compressed(request, content, HTML, headers, status)
+
+
+def respond_compressed(
+    request: AnyRequest, content: bytes, media_type: str, headers: Mapping[str, str], status: int = 200
+) -> BytesResponse:
+    """Answer with a text, compressed if the client accepts that."""
+    sent = {**headers, "vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
         content = gzip.compress(content, _LEVEL, mtime=0)
-        headers |= {"content-encoding": "gzip", "vary": "accept-encoding"}
-    return BytesResponse(content, HTML, headers, status)
+        sent["content-encoding"] = "gzip"
+    return BytesResponse(content, media_type, sent, status)
 
 
 def _respond_with_chart(page: Page, name: str) -> BytesResponse:

@@ -1,6 +1,8 @@
 """A registry that is large in everything that pages show: versions, runs, samples of a run, jobs and machines."""
 
+import tempfile
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from benchlock.api.web.links import (
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.run_store import insert_end, insert_start
 from benchlock.evaluator.records.run_types import Run, new_run_id
+from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchlock.registry.resolution.resolver_types import ORDER
@@ -29,9 +32,12 @@ from benchmarks.resolving.filling import fill
 from benchmarks.resolving.universes import Release, Universe, version
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
 from tests.support.evaluator.queues import ANY, BOOT, LARGE, facts, machine
+from tests.support.evaluator.traces import row, write_trace
 from tests.support.resolution.variants import variant
 
-VERSIONS, OF_ONE, RUNS, SAMPLES, WAITING, LOCKS, MEASURED, ROWS = 10_000, 3_000, 10_000, 10**6, 60, 20, 200, 50
+VERSIONS, OF_ONE, RUNS, SAMPLES, COMPARED = 10_000, 3_000, 10_000, 10**6, 20_000
+WAITING, LOCKS, MEASURED, ROWS, LAYERS = 60, 20, 200, 50, 150
+TWO_RUNS: Final = f"two runs of {COMPARED:,} samples compared"
 _LONG: Final = "long"
 _BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -49,7 +55,7 @@ class LargeBenchlock(Benchlock):
         fill(self._universe, home, (Release("dataset", _LONG, number) for number in range(OF_ONE)))
         registry = open_registry(str(home), lambda _: None)
         locks = [_lock(registry, number) for number in range(LOCKS)]
-        runs = _record(registry, locks)
+        runs = [*_record(registry, locks), _record_traced(registry, locks[0])]
         queue = open_queue(registry)
         for number in range(WAITING):
             queue.enrol(machine(number), BOOT, facts())
@@ -61,6 +67,7 @@ class LargeBenchlock(Benchlock):
         self._note(locks, runs, jobs[0].id)
 
     def _note(self, locks: list[Lock], runs: list[Run], job: str) -> None:
+        *runs, traced = runs
         ids = [run.id for run in reversed(runs)]  # newest first
         last = {"cursor": encode_cursor((ids[-ROWS - 1],))}
         used = dataset_of(locks[0])
@@ -90,13 +97,14 @@ class LargeBenchlock(Benchlock):
             f"artifact with {OF_ONE:,} versions": with_query(artifact_path("dataset", _LONG), below=version(ROWS)),
         }
         self.charts = {
-            "run": run_path(ids[1]),
+            f"run with {COMPARED:,} samples": run_path(ids[1]),
             f"run with {SAMPLES:,} samples": run_path(ids[0]),
-            "two runs compared": compare_path((ids[1], ids[2])),
-            f"the same with {SAMPLES:,} samples": compare_path((ids[0], ids[2])),
+            TWO_RUNS: compare_path((ids[1], ids[2])),
+            f"one of them with one of {SAMPLES:,}": compare_path((ids[0], ids[2])),
             f"{LOCKS} runs compared": compare_path(ids[1 : LOCKS + 1]),
             f"leaderboard of {RUNS:,} runs": leaderboard_path(dataset, used.split),
             "provenance": f"{run_path(ids[1])}/provenance",
+            f"trace of {LAYERS} layers": f"{run_path(traced.id)}/trace",
         }
 
 
@@ -111,13 +119,14 @@ def _lock(registry: LocalRegistry, number: int) -> Lock:
 
 
 def _record(registry: LocalRegistry, locks: list[Lock]) -> list[Run]:
-    """Record the runs, oldest first; the last one has a million samples."""
+    """Record the runs, oldest first; the last one has a million samples, the two before it fewer."""
     times = [_BEGIN + timedelta(minutes=5 * number) for number in range(RUNS)]
     new = times[-MEASURED:]
+    samples = {times[-1]: SAMPLES, times[-2]: COMPARED, times[-3]: COMPARED}
     measured = [
         make_run(
             locks[place % LOCKS], registry.store, at=at, slowness=1 + place % LOCKS % 4,
-            queries=SAMPLES if at == times[-1] else 1000,
+            queries=samples.get(at, 1000),
         )
         for place, at in enumerate(new)
     ]  # fmt: skip
@@ -128,6 +137,21 @@ def _record(registry: LocalRegistry, locks: list[Lock]) -> list[Run]:
             insert_start(connection, run.start)
             insert_end(connection, run.id, run.end)
     return [*older, *measured]
+
+
+def _record_traced(registry: LocalRegistry, lock: Lock) -> Run:
+    """Record a run with a trace, the oldest one."""
+    run = make_run(lock, registry.store, at=_BEGIN - timedelta(days=1))
+    assert run.end is not None
+    layers = [row(f"layer {number}", ("Add", "Relu")[number % 2], (1, 64, 56, 56)) for number in range(LAYERS)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_trace(Path(folder) / "trace", layers=layers, fingerprint=fingerprint_lock(lock))
+        trace = registry.store.put_file(path)
+    end = replace(run.end, blobs={**run.end.blobs, "trace": trace})
+    with write_transaction(registry.database) as connection:
+        insert_start(connection, run.start)
+        insert_end(connection, run.id, end)
+    return Run(run.start, end)
 
 
 def _move(run: Run, at: datetime) -> Run:

@@ -20,6 +20,7 @@ PEERS = ROOT / ".venv-bench" / "bin"
 
 REGISTRY = "docker-registry"
 _START_SECONDS = 90
+_SHOWN = 2000  # characters of the log of a server that ended
 _PUSH = """
 import pathlib, sys, oras.client
 target, *files = sys.argv[1:]
@@ -126,6 +127,11 @@ class Served:
     def stored(self) -> Iterable[Path]:
         return [self._kept]
 
+    def describe_end(self) -> str:
+        """Return the exit code of the server, negative for a signal, and the end of its log; empty while it runs."""
+        code = self._server.poll()
+        return "" if code is None else f"exit code {code}: {(self._folder / 'log').read_text()[-_SHOWN:]}"
+
     def close(self) -> None:
         self._server.terminate()
         self._server.wait()
@@ -139,7 +145,7 @@ class Served:
                     return
             except (URLError, OSError) as error:
                 if self._server.poll() is not None or time.monotonic() > end:
-                    raise SystemExit(f"no server: {(self._folder / 'log').read_text()[-2000:]}") from error
+                    raise SystemExit(f"no server: {(self._folder / 'log').read_text()[-_SHOWN:]}") from error
                 time.sleep(0.1)
 
 

@@ -1,11 +1,13 @@
 """The page of a run in progress in a real browser, with a worker that speaks the real protocol but measures nothing."""
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from html import unescape
 from pathlib import Path
 
 import httpx
@@ -13,15 +15,17 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchlock.api.client.remote_queue import RemoteQueue
-from benchlock.api.local.local_registry import now
+from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_texts import describe_seconds
-from benchlock.evaluator.queue.queue_types import JobId, ProgressLine
+from benchlock.evaluator.queue.queue_types import JobId, JobRequest, ProgressLine, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd, RunId
 from tests.support.api.live_runs import Running, begin_runs, connect_worker
 from tests.support.api.serving import service
+from tests.support.evaluator.queues import ANY
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -138,3 +142,30 @@ def test_pages_are_complete_without_events_and_say_what_nobody_reports(running: 
         assert "Its progress is not known here" in other
         assert '<meta http-equiv="refresh" content="5">' in other
         assert "data-events" not in other
+
+
+def test_events_begin_with_the_state_that_the_page_shows(running: Running) -> None:
+    """Else a page would load itself again with the first event of every stream, without end."""
+    registry = open_registry(str(running.folder), lambda _: None)
+    queue = open_queue(registry)
+    waiting = queue.submit(JobRequest(new_job_id(now()), queue.job(running.lease.job).lock, ANY))
+    registry.database.dispose()
+    with service(running.folder) as site:
+        for id_ in (waiting.id, running.lease.job):
+            text = unescape(httpx.get(site.url + path_of(id_)).text)
+            found = re.search(r'data-events="([^"]+)" data-key="([^"]+)"', text)
+            assert found is not None
+            with httpx.stream("GET", site.url + found[1]) as events:
+                first = next(line for line in events.iter_lines() if line.startswith("data: "))
+            assert first.removeprefix("data: ") == found[2]
+
+
+def test_pages_and_assets_are_compressed_for_clients_that_accept_it(running: Running) -> None:
+    with service(running.folder) as site:
+        for path in ("/", *re.findall(r'"(/assets/[^"]*)"', httpx.get(site.url).text)):
+            compressed, plain = (
+                httpx.get(site.url + path, headers={"accept-encoding": encoding}) for encoding in ("gzip", "identity")
+            )
+            assert (compressed.headers["content-encoding"], compressed.content) == ("gzip", plain.content)
+            assert "content-encoding" not in plain.headers
+            assert plain.headers["vary"] == compressed.headers["vary"] == "accept-encoding"

@@ -14,6 +14,7 @@ from benchlock.api.http.page_responses import (
     TWIN_RESPONSES,
     AnyRequest,
     redirect,
+    respond_compressed,
     respond_with_page,
     respond_with_twin,
 )
@@ -115,12 +116,13 @@ class AssetController(Controller):
     include_in_schema = False
 
     @get("/assets/{name:str}", opt=PUBLIC_PAGE)
-    async def read_asset(self, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
+    async def read_asset(self, request: AnyRequest, name: Annotated[str, Parameter(max_length=64)]) -> BytesResponse:
         """Answer with an asset."""
         found = load_assets().get(name)
         if found is None:
             raise UnknownNameError("unknown asset")
-        return BytesResponse(*found, {"cache-control": CACHE_FOREVER.replace("private", "public")})
+        headers = {"cache-control": CACHE_FOREVER.replace("private", "public")}
+        return respond_compressed(request, *found, headers)
 
 
 class ApiPageController(Controller):

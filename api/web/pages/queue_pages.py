@@ -203,6 +203,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunI
             "is_live": is_live,
             "isolations": () if is_live else list_lock_isolations(registry, queue, lock, ""),
             "events": f"{job_path(job.id)}/events" if is_live else "",
+            "key": live[id_].key,
             "live": make_live(live[id_], job, lock, _find_run(registry, job)),
             "summary": "The lock of this job cannot be read." if lock is None else describe_subject(lock),
             "facts": tuple(facts.items()),

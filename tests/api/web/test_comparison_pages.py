@@ -136,7 +136,7 @@ def test_a_lock_says_whether_it_satisfies_its_request_and_what_a_new_one_would_h
     registry: LocalRegistry, seeds: Seeds
 ) -> None:
     lock = seeds.lock()
-    text = words(make_lock(registry, lock.id))
+    text = words(make_lock(registry, open_queue(registry), lock.id))
     assert "Not stale. The lock satisfies its request." in text
     assert "A new lock of this request would have the same versions." in text
     version = lock.subject.version
@@ -144,11 +144,11 @@ def test_a_lock_says_whether_it_satisfies_its_request_and_what_a_new_one_would_h
     newer = {"model": {"name": "digits", "version": "9.0.0"}, "files": IDX, "lock": CURRENT}
     newer["request"] = {"model": {"name": "digits", "version": "*"}}
     variant(newer).publish(registry.catalogue, registry.store, ("model",))
-    text = words(make_lock(registry, lock.id))
+    text = words(make_lock(registry, open_queue(registry), lock.id))
     assert "Not stale." in text
     assert f"model/digits {version} → 9.0.0" in text
     registry.catalogue.yank(reference, "wrong labels")
-    text = words(make_lock(registry, lock.id))
+    text = words(make_lock(registry, open_queue(registry), lock.id))
     assert f"warning: model/digits {version} is yanked: wrong labels" in text
 
 
@@ -159,7 +159,7 @@ def test_a_lock_whose_versions_are_gone_is_stale_as_the_command_says(registry: L
     registry.catalogue.put_lock(moved)
     freshness, _ = check_own_request(moved, registry.catalogue)
     assert freshness.reasons
-    text = words(make_lock(registry, moved.id))
+    text = words(make_lock(registry, open_queue(registry), moved.id))
     assert "Stale." in text
     assert all(" ".join(f"stale: {reason}".split()) in text for reason in freshness.reasons)
 

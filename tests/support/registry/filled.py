@@ -105,7 +105,7 @@ def _run(lock: Digest, number: int) -> Run:
         ended_at=at + timedelta(seconds=30),
         metrics=(
             Metric("latency_p50", value, "s", "lower", 1000, Interval(value * 0.9, value * 1.1), 1),
-            Metric("throughput", 7652.97 + number, "samples/s", "higher", 1000, Interval(7600.5, 7701.25), 1),
+            Metric("throughput", 7652.97 + number % 48, "samples/s", "higher", 1000, Interval(7600.5, 7701.25), 1),
             Metric("top1", 0.9972, "fraction", "higher", 359, Interval(0.98, 0.9995), 1),
             Metric("latency_p50", value * 4, "s", "lower", 500, Interval(None, None), 1, 8),
         ),

@@ -117,9 +117,12 @@ def paths(site: Served) -> list[str]:
 
 
 def crawl(site: Served) -> dict[str, httpx.Response]:
-    """Follow every link within the site."""
+    """Follow every link within the site; the links between states of the form, which have no end, once from each page.
+
+    A state of the form that another state leads to is fetched, but its own links to further states are not followed.
+    """
     found: dict[str, httpx.Response] = {}
-    left = ["/"]
+    left, changed = ["/"], set[str]()
     with httpx.Client(base_url=site.url, headers={"accept": "text/html"}, timeout=60) as client:
         while left:
             path = left.pop(0)
@@ -131,9 +134,18 @@ def crawl(site: Served) -> dict[str, httpx.Response]:
             if answer.headers["content-type"].startswith("text/html"):
                 for link in re.findall(r'(?:href|src)="([^"#]*)', answer.text):
                     there = urlsplit(urljoin(f"{site.url}{path}", link.replace("&amp;", "&")))
-                    if there.netloc == urlsplit(site.url).netloc:
-                        left.append(there.path + (f"?{there.query}" if there.query else ""))
+                    next_path = there.path + (f"?{there.query}" if there.query else "")
+                    if there.netloc != urlsplit(site.url).netloc or (is_state(next_path) and path in changed):
+                        continue
+                    if is_state(path) and is_state(next_path) and next_path not in left:
+                        changed.add(next_path)
+                    left.append(next_path)
     return found
+
+
+def is_state(path: str) -> bool:
+    """Whether a path is that of a filled form."""
+    return path.startswith("/new?")
 
 
 def shape(path: str) -> str:

@@ -213,12 +213,48 @@ def read_names(connection: Connection, listing: VersionFilter, limit: int) -> tu
 
 
 def find_newest_versions(
-    connection: Connection, kind: Kind, name: Name, below: Version | None, limit: int
+    connection: Connection,
+    kind: Kind,
+    name: Name,
+    below: Version | None,
+    limit: int,
+    within: Constraint | None = None,
 ) -> tuple[Reference, ...]:
-    """Find at most ``limit`` versions of a name, newest first; only those below a version if it is given."""
-    interval = EVERY if below is None else Interval(EVERY.low, below)
-    found = CatalogueSnapshot(connection, None).newest(Population(kind, name, interval), limit)
-    return tuple(Reference(kind, name, version) for version in found)
+    """Find at most ``limit`` versions of a name, newest first, yanked versions included.
+
+    Args:
+        connection: The connection.
+        kind: The kind.
+        name: The name.
+        below: Only versions below this one.
+        limit: The maximum number of versions.
+        within: Only releases and pre-releases that this constraint admits, and yanked versions in its range.
+    """
+    snapshot = CatalogueSnapshot(connection, None)
+    wanted = Range.ALL if below is None else Range.between(EVERY.low, below)
+    parts: list[tuple[Range, Status | None]] = [(wanted, None)]
+    if within is not None:
+        admitted: tuple[tuple[Range, Status], ...] = (
+            (within.releases, "release"),
+            (within.prereleases, "pre-release"),
+            (within.range, "yanked"),
+        )
+        parts = [(wanted & part, status) for part, status in admitted]
+    found = [version for part, status in parts for version in _newest_of(snapshot, kind, name, part, status, limit)]
+    found.sort(key=key, reverse=True)
+    return tuple(Reference(kind, name, version) for version in found[:limit])
+
+
+def _newest_of(
+    snapshot: CatalogueSnapshot, kind: Kind, name: Name, wanted: Range, status: Status | None, limit: int
+) -> list[Version]:
+    """Return the newest ``limit`` versions of a status in a range."""
+    found: list[Version] = []
+    for interval in reversed(wanted.intervals):
+        if len(found) >= limit:
+            break
+        found += snapshot.newest(Population(kind, name, interval, status), limit - len(found))
+    return found
 
 
 def find_newest(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.cards import render_card
-from benchlock.api.web.links import artifact_path, find_downloads, with_query
+from benchlock.api.web.links import artifact_path, find_downloads, used_by_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.catalogue_pages import find_description, list_version_remarks
 from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
@@ -70,26 +70,32 @@ def find_artifact(catalogue: Catalogue, target: str) -> Entry:
         return catalogue.newest(kind, name, Constraint.parse(version))
 
 
-def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
+def make_artifact(registry: LocalRegistry, target: str, below: str, versions: str = "") -> Page:
     """Make the page of an artifact.
 
     Args:
         registry: The registry.
         target: KIND/NAME, and after ``@`` a version or a constraint.
         below: The list of versions starts below this one; empty for the newest.
+        versions: The list has the versions in this range; empty for all. With a wrong one, the page says what is wrong,
+            and the list has all versions.
     """
     catalogue = registry.catalogue
     entry = find_artifact(catalogue, target)
     reference, document = entry.reference, catalogue.manifest_document(entry.reference)
     kind, name = reference.kind, reference.name
     newest = catalogue.newest(kind, name, None)
-    others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1)
+    within, problem = _parse_range(versions)
+    others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1, within)
     path = artifact_path(kind, name, str(reference.version))
     tables = {"files": _tabulate_files(document), "versions": _tabulate_versions(others[:VERSIONS])}
     files = tables["files"].rows[:FILES]
     text = msgspec.json.encode(document)
+    yanks = () if entry.yanked is None else catalogue.list_yank_changes(reference, 1)
     context: dict[str, Any] = {
         "entry": entry,
+        "yank": yanks[0] if yanks else None,
+        "used_by": used_by_path(str(reference)),
         "kind": kind,
         "version": str(reference.version),
         "target": str(reference),
@@ -107,7 +113,12 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "downloads": find_downloads(registry.store, (str(row[-1]) for row in files)),
         "manifest": msgspec.json.format(text, indent=2).decode() if len(text) <= MANIFEST else "",
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
-        "next": with_query(path, below=str(others[VERSIONS - 1].reference.version)) if others[VERSIONS:] else None,
+        "range": versions,
+        "range_problem": problem,
+        "path": path,
+        "next": with_query(path, versions=versions, below=str(others[VERSIONS - 1].reference.version))
+        if others[VERSIONS:]
+        else None,
         **_read_card(registry, entry),
     }
     if kind in ("model", "dataset"):
@@ -121,6 +132,14 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
     title = f"{name} {reference.version}"
     trail = (("/artifacts", "Artifacts"), (with_query("/artifacts", kind=kind), kind))
     return Page("artifact", title, context, tables, f"/v1/artifacts{path}", trail)
+
+
+def _parse_range(text: str) -> tuple[Constraint | None, BenchlockError | None]:
+    """Return the range of a list of versions, or what is wrong with it; neither for an empty text."""
+    try:
+        return Constraint.parse(text) if text.strip() else None, None
+    except InvalidInputError as error:
+        return None, error
 
 
 def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lockfile import dataset_of
@@ -295,6 +296,29 @@ def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
     assert f"The table shows 1 of {len(files)} files." in shown
     assert f'<a href="{part.twin}">The manifest as published</a>' in shown
     assert "<pre tabindex" not in shown.partition("<h2>Manifest</h2>")[2]
+
+
+def test_a_huge_manifest_is_shown_in_part(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = seeds.lock()
+    reference = parse_reference(f"model/digits@{lock.subject.version}")
+    document = dict(seeds.registry.catalogue.manifest_document(reference))
+    (port,) = document["inputs"]  # type: ignore[misc]
+    port |= {"steps": port["steps"] * 40, "shape": [2] * 900}
+    document |= {"inputs": [port | {"name": f"in{number}"} for number in range(30)]}
+    document |= {"attributes": {f"a{number}": "v" * 2000 for number in range(200)}}
+    monkeypatch.setattr(Catalogue, "manifest_document", lambda *_: document)
+    page = make_artifact(seeds.registry, str(reference), "")
+    shown = text(page)
+    assert "in19: " in shown
+    assert "in20: " not in shown
+    steps = len(port["steps"])
+    assert f"<summary>{steps} steps</summary>" in shown
+    for count, what in ((10, "inputs"), (steps - artifact_pages.STEPS, "steps")):
+        assert f'{count} more {what} are in the <a href="{page.twin}">JSON</a>' in shown
+    assert f'{page.context["more_facts"]} more facts are in the <a href="{page.twin}">JSON</a>' in shown
+    assert len(page.context["facts"]) == artifact_pages.FACTS
+    assert "v" * 501 not in shown
+    assert "2 x " * 200 not in shown
 
 
 def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:

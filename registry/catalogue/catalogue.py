@@ -327,15 +327,13 @@ class Catalogue:
         with read_transaction(self._engine) as connection:
             return read_locks(connection, prefix, limit)
 
-    def list_locks_with(
-        self, reference: Reference, limit: int, after: tuple[datetime, str] | None = None
-    ) -> LockPage:
+    def list_locks_with(self, reference: Reference, limit: int, after: tuple[datetime, str] | None = None) -> LockPage:
         """Return at most ``limit`` locks with a version, newest first, behind the key ``after``."""
         with read_transaction(self._engine) as connection:
             return read_locks_with(connection, reference, limit, after)
 
     def list_dependents(self, reference: Reference, limit: int, after: Key | None = None) -> DependentPage:
-        """Return at most ``limit`` versions that need a version, by kind, name and version, behind the key ``after``."""
+        """Return at most ``limit`` versions that need a version, by kind, name and version, behind ``after``."""
         with read_transaction(self._engine) as connection:
             return read_dependents(connection, reference, limit, after)
 

@@ -18,7 +18,7 @@ from benchlock.registry.database.engine import damage_error
 from benchlock.registry.database.registry_schema import VERSION, manifests, versions, yanks
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key, parse_version
-from benchlock.registry.versions.version_ranges import Constraint, Interval, Range
+from benchlock.registry.versions.version_ranges import Constraint, Range
 
 _FIXED: Final = ("kind", "name")
 EXAMINED: Final = 2000
@@ -36,6 +36,12 @@ class _ProvidedFramework(msgspec.Struct, frozen=True):
     framework: str = ""
 
 
+class _Platform(msgspec.Struct, frozen=True):
+    os: str = ""
+    arch: str = ""
+    device: str = ""
+
+
 class _SearchedContent(msgspec.Struct, frozen=True):
     """The fields of a manifest that a search compares."""
 
@@ -44,6 +50,8 @@ class _SearchedContent(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     framework: _RequiredFramework = _RequiredFramework()
     provides: _ProvidedFramework = _ProvidedFramework()
+    license: str = ""
+    platforms: tuple[_Platform, ...] = ()
 
 
 _decode_content: Final = msgspec.json.Decoder(_SearchedContent).decode
@@ -144,7 +152,14 @@ def _matches(wanted: ContentFilter, version: ListedVersion, text: str) -> bool:
         and (wanted.tag is None or wanted.tag in content.tags)
         and (wanted.framework is None or wanted.framework in frameworks)
         and (wanted.search is None or wanted.search.lower() in searched)
+        and (wanted.license is None or wanted.license.lower() == content.license.lower())
+        and (wanted.platform is None or any(_is_on(platform, wanted.platform) for platform in content.platforms))
     )
+
+
+def _is_on(platform: _Platform, wanted: str) -> bool:
+    """Return whether a platform is OS, OS/ARCH or OS/ARCH/DEVICE."""
+    return f"{platform.os}/{platform.arch}/{platform.device}/".startswith(f"{wanted}/")
 
 
 def _values(listing: VersionFilter) -> dict[str, str]:

@@ -161,7 +161,9 @@ def _has_subject(row: Row[Any], reference: Reference) -> bool:
 def read_dependents(
     connection: Connection, reference: Reference, limit: int, after: Key | None = None
 ) -> DependentPage:
-    """Read at most ``limit`` versions that need a version: images that provide it, and models whose constraint admits it.
+    """Read at most ``limit`` versions that need a version.
+
+    These are the images that provide it, and the models whose constraint admits it.
 
     At most ``EXAMINED`` constraints on the name are compared with the version, so that a page may be short although the
     list continues. Only frameworks are needed by versions.
@@ -203,7 +205,7 @@ def _needing(connection: Connection, reference: Reference, after: Key | None) ->
     for kind, query, order in sources:
         if after is not None and kind < after[0]:
             continue
-        if after is not None and kind == after[0]:
-            query = query.where(tuple_(*order) > tuple_(*after[1:]))
-        for name, precedence, version, constraint in connection.execute(query.order_by(*order).limit(EXAMINED + 1)):
+        behind = [tuple_(*order) > tuple_(*after[1:])] if after is not None and kind == after[0] else []
+        page = query.where(*behind).order_by(*order).limit(EXAMINED + 1)
+        for name, precedence, version, constraint in connection.execute(page):
             yield Dependent(kind, Name(name), precedence, version, constraint)

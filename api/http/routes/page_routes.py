@@ -23,7 +23,7 @@ from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import COMPARE, LIST
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
-from benchlock.api.http.routes.artifact_routes import parse_version_filter
+from benchlock.api.http.routes.artifact_routes import parse_content_filter, parse_version_filter
 from benchlock.api.http.routes.job_routes import QueueService
 from benchlock.api.http.routes.run_routes import RunIn as RunIdIn
 from benchlock.api.http.routes.run_routes import parse_run_filter
@@ -101,13 +101,15 @@ def choose(name: str, text: str, values: Sequence[str]) -> str | None:
 
 def _parse_listing(query: CatalogueQuery) -> VersionFilter:
     kind, task = choose("kind", query.kind, KINDS), choose("task", query.task, get_args(Task))
-    return parse_version_filter(
-        kind=cast("Kind | None", kind),
+    content = parse_content_filter(
         task=cast("Task | None", task),
         framework=query.framework or None,
         search=query.search or None,
         tag=query.tag or None,
+        license=query.license or None,
+        platform=query.platform or None,
     )
+    return parse_version_filter(content, cast("Kind | None", kind))
 
 
 def _parse_chosen(query: RunQuery) -> RunFilter:

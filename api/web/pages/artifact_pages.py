@@ -152,7 +152,10 @@ def _parse_range(text: str) -> tuple[Constraint | None, BenchlockError | None]:
 
 
 def _bound(
-    name: str, values: Sequence[Any], most: int, show: Callable[[Sequence[Any]], Iterable[Any]] = tuple
+    name: str,
+    values: Any,  # noqa: ANN401 - a list of a manifest
+    most: int,
+    show: Callable[[Sequence[Any]], Iterable[Any]] = tuple,
 ) -> dict[str, Any]:
     """Return the first values of a list as they are shown, and how many more there are, for the context of a page."""
     return {name: tuple(show(values[:most])), f"more_{name}": max(0, len(values) - most)}

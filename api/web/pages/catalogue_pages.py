@@ -40,11 +40,14 @@ class CatalogueQuery:
     task: str = ""
     framework: str = ""
     tag: str = ""
+    license: str = ""
+    platform: str = ""
     cursor: str = ""
 
     def as_parameters(self) -> dict[str, str]:
         """Return the parameters without the cursor."""
-        return {name: getattr(self, name) for name in ("search", "kind", "task", "framework", "tag")}
+        names = ("search", "kind", "task", "framework", "tag", "license", "platform")
+        return {name: getattr(self, name) for name in names}
 
 
 def make_home(registry: LocalRegistry) -> Page:

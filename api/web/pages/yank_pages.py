@@ -18,7 +18,8 @@ from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.version_uses import ListedLock, YankChange
 from benchlock.registry.database.ids_and_timestamps import format_time
 
-_ROWS: Final = 50
+ROWS: Final = 50
+"""The number of rows of each list on a page."""
 _TIME: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 """The form of the time in a cursor, as ``format_time`` writes it."""
 _PERIOD: Final = timedelta(days=30)
@@ -56,18 +57,20 @@ def make_yank(registry: LocalRegistry, reference: Reference, at: datetime) -> Pa
     get_actor().require_publishing(reference.name)
     entry = registry.catalogue.get(reference)
     reference, name, version = entry.reference, reference.name, str(entry.reference.version)
-    locks = registry.catalogue.list_locks_with(reference, _ROWS)
-    changes = registry.catalogue.list_yank_changes(reference, _ROWS)
+    locks = registry.catalogue.list_locks_with(reference, ROWS)
+    changes = registry.catalogue.list_yank_changes(reference, ROWS)
     tables = {
         "locks": tabulate_locks(registry, locks.locks),
-        "history": Table("history", "Yanks and their undoings, newest first", _HISTORY, tuple(map(_list_change, changes))),
+        "history": Table(
+            "history", "Yanks and their undoings, newest first", _HISTORY, tuple(map(_list_change, changes))
+        ),
     }
     if reference.kind in ("model", "dataset"):
         selector, since = VersionSelector.parse(f"{name}@={version}"), at - _PERIOD
         is_model = reference.kind == "model"
         chosen = RunFilter(model=selector, since=since) if is_model else RunFilter(dataset=selector, since=since)
-        runs = registry.records.list_entries(chosen=chosen, limit=_ROWS)
-        title = f"Runs of the last {_PERIOD.days} days, at most the newest {_ROWS}"
+        runs = registry.records.list_entries(chosen=chosen, limit=ROWS)
+        title = f"Runs of the last {_PERIOD.days} days, at most the newest {ROWS}"
         tables["runs"] = Table("runs", title, RUN_COLUMNS, list_run_rows(registry, runs))
     path = artifact_path(reference.kind, name, version)
     verb = "Yank" if entry.yanked is None else "Unyank"
@@ -109,8 +112,8 @@ def make_used_by(registry: LocalRegistry, reference: Reference, versions: str, l
     reference = registry.catalogue.get(reference).reference
     after = decode_cursor(versions, 3) if versions else None
     key = None if after is None else (after[0], after[1], after[2])
-    dependents = registry.catalogue.list_dependents(reference, _ROWS, key)
-    pinned = registry.catalogue.list_locks_with(reference, _ROWS, _read_place(locks) if locks else None)
+    dependents = registry.catalogue.list_dependents(reference, ROWS, key)
+    pinned = registry.catalogue.list_locks_with(reference, ROWS, _read_place(locks) if locks else None)
     target, path = str(reference), artifact_path(reference.kind, reference.name, str(reference.version))
     rows = tuple((f"{one.kind}/{one.name}@{one.version}", one.constraint) for one in dependents.dependents)
     next_versions = None if dependents.after is None else encode_cursor(dependents.after)

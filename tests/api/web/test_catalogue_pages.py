@@ -80,7 +80,7 @@ def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalR
     (row,) = make_catalogue(registry, CatalogueQuery(), VersionFilter()).tables["artifacts"].rows
     assert (row[0], row[-1]) == ("framework/acme@1.1.0", "")
     page = text(make_artifact(registry, "framework/acme@1.2.0", ""))
-    assert f"Yanked</strong> on <time datetime=\"{NOON.isoformat()}\">" in page
+    assert f'Yanked</strong> on <time datetime="{NOON.isoformat()}">' in page
     assert "</time> by embedded. " in page
     assert HOSTILE in page
     assert "they choose" in page

@@ -1,7 +1,5 @@
 """The search box finds runs, jobs and locks by the beginnings of their ids."""
 
-from os.path import commonprefix
-
 import pytest
 
 from benchlock.api.client.worker_setup import open_queue
@@ -43,7 +41,7 @@ def test_several_ids_are_listed_and_an_artifact_is_not_passed_by(seeds: Seeds) -
         page = make_catalogue(seeds.registry, CatalogueQuery(search=text), listing, queue)
         return page.context["jump"], [row[0] or row[2] for row in page.tables["ids"].rows]
 
-    assert search(commonprefix(runs)) == (None, runs[::-1])
+    assert search(runs[0][:8]) == (None, runs[::-1])
     assert search(runs[0]) == (run_path(runs[0]), [runs[0]])
     beginning = lock.id[7:15]
     assert search(beginning) == (lock_path(lock.id), [lock.id])

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -102,7 +103,7 @@ def test_each_list_is_read_by_an_index(ticking: Catalogue, database: Engine) -> 
         pytest.skip("the plans of SQLite are compared")
     plans: list[str] = []
 
-    def explain(connection, cursor, statement, parameters, *_) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001, ANN002
+    def explain(connection: Any, _: Any, statement: str, parameters: Any, *_others: Any) -> None:  # noqa: ANN401
         if statement.startswith("SELECT"):
             plan = connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
             plans.extend(row[-1] for row in plan.fetchall())

@@ -11,6 +11,7 @@ from litestar.params import Body, Parameter
 
 from benchlock.api.http.openapi import build_document, encode_example
 from benchlock.api.http.page_responses import (
+    HTML,
     TWIN_RESPONSES,
     AnyRequest,
     redirect,
@@ -163,15 +164,14 @@ class PageController(Controller):
         return respond_with_page(await service.lists.do(make_home, service.registry), request, service)
 
     @get("/artifacts", opt=READ_PAGE | LIST)
-    async def list_artifacts(
-        self, queues: Injected[QueueService], request: AnyRequest
-    ) -> BytesResponse | Response[bytes]:
+    async def list_artifacts(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Answer with a page of the catalogue, or redirect to the run, job or lock that is the only match."""
         service, query = queues.service, read_query(request, CatalogueQuery)
         listing = _parse_listing(query)
         page = await service.lists.do(make_catalogue, service.registry, query, listing, queues.queue)
         if page.context["jump"] is not None and "csv" not in request.query_params:
-            return redirect(page.context["jump"])
+            headers = {"location": page.context["jump"], "cache-control": "no-store"}
+            return BytesResponse(b"", HTML, headers, 303)
         return respond_with_page(page, request, service)
 
     @get([f"/{kind}/{{name:path}}" for kind in KINDS], opt=READ_PAGE | COMPARE)

@@ -301,8 +301,8 @@ def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
 def test_a_huge_manifest_is_shown_in_part(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = seeds.lock()
     reference = parse_reference(f"model/digits@{lock.subject.version}")
-    document = dict(seeds.registry.catalogue.manifest_document(reference))
-    (port,) = document["inputs"]  # type: ignore[misc]
+    document: dict[str, Any] = dict(seeds.registry.catalogue.manifest_document(reference))
+    (port,) = document["inputs"]
     port |= {"steps": port["steps"] * 40, "shape": [2] * 900}
     document |= {"inputs": [port | {"name": f"in{number}"} for number in range(30)]}
     document |= {"attributes": {f"a{number}": "v" * 2000 for number in range(200)}}

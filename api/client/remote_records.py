@@ -136,7 +136,7 @@ class RemoteCatalogue:
 
     def list(self, kind: Kind | None = None, content: ContentFilter = ANY_CONTENT) -> tuple[Entry, ...]:
         """Fetch the versions of all names whose manifests match ``content``."""
-        wanted = {"task": content.task, "framework": content.framework, "search": content.search, "tag": content.tag}
+        wanted = {name: getattr(content, name) for name in ContentFilter.__dataclass_fields__}
         return tuple(self._pages(kind=kind, **wanted))
 
     def yank(self, reference: Reference, reason: str) -> bool:

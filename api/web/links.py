@@ -53,6 +53,11 @@ def comparison_path(comparison: str) -> str:
     return f"/comparisons/{comparison}"
 
 
+def used_by_path(target: str, versions: str = "", locks: str = "") -> str:
+    """Return the path of what uses ``KIND/NAME@VERSION``, at the places of two cursors."""
+    return with_query("/used-by", target=target, versions=versions, locks=locks)
+
+
 def leaderboard_path(dataset: str, split: str) -> str:
     """Return the path of the leaderboards of a dataset, ``NAME@VERSION``, and one of its splits."""
     return with_query("/leaderboards", dataset=dataset, split=split)

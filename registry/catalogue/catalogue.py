@@ -36,6 +36,7 @@ from benchlock.registry.catalogue.version_lists import (
 from benchlock.registry.catalogue.version_rows import (
     READ,
     TEXT,
+    Key,
     entries,
     entry,
     entry_of,
@@ -47,6 +48,16 @@ from benchlock.registry.catalogue.version_rows import (
     platforms_here,
     unknown_name,
     unknown_version,
+)
+from benchlock.registry.catalogue.version_uses import (
+    DependentPage,
+    ListedLock,
+    LockPage,
+    YankChange,
+    read_dependents,
+    read_locks,
+    read_locks_with,
+    read_yank_changes,
 )
 from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import damage_error, read_transaction, write_transaction
@@ -68,8 +79,6 @@ Clock = Callable[[], datetime]
 
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(rf"sha256:[0-9a-f]{{{SHORTEST_PREFIX},64}}")
-_MOST_OPERATOR_LOCKS = 1000
-"""The maximum number of locks of operators that are read to find those of one version."""
 
 
 class Catalogue:
@@ -193,10 +202,20 @@ class Catalogue:
         with read_transaction(self._engine) as connection:
             return read_names(connection, listing, limit)
 
-    def newest_versions(self, kind: Kind, name: Name, below: Version | None, limit: int) -> tuple[Entry, ...]:
-        """Return at most ``limit`` versions of a name, newest first; only those below a version if it is given."""
+    def newest_versions(
+        self, kind: Kind, name: Name, below: Version | None, limit: int, within: Constraint | None = None
+    ) -> tuple[Entry, ...]:
+        """Return at most ``limit`` versions of a name, newest first.
+
+        Args:
+            kind: The kind.
+            name: The name.
+            below: Only versions below this one.
+            limit: The maximum number of versions.
+            within: Only releases and pre-releases that this constraint admits, and yanked versions in its range.
+        """
         with read_transaction(self._engine) as connection:
-            found = find_newest_versions(connection, kind, name, below, limit)
+            found = find_newest_versions(connection, kind, name, below, limit, within)
             return tuple(entry(connection, reference) for reference in found)
 
     def newest(self, kind: Kind, name: Name, constraint: Constraint | None) -> Entry:
@@ -303,19 +322,25 @@ class Catalogue:
             for id_, text in connection.execute(select(locks.c.id, locks.c.text).order_by(locks.c.id)):
                 yield load(text, id_)
 
-    def list_locks_with(self, reference: Reference, limit: int) -> tuple[tuple[Digest, datetime], ...]:
-        """Return the ids and the times of the newest locks with a version, at most ``limit``."""
-        query = select(locks.c.id, locks.c.created_at, locks.c.text).order_by(locks.c.created_at.desc(), locks.c.id)
-        if reference.kind == "operator":  # no column has it: locks without a model are read, the newest ones
-            query = query.where(locks.c.model == "").limit(_MOST_OPERATOR_LOCKS)
-        else:
-            name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
-            query = query.where(name == reference.name, version == str(reference.version)).limit(limit)
+    def list_locks(self, prefix: str, limit: int) -> tuple[ListedLock, ...]:
+        """Return at most ``limit`` locks whose ids begin with a text, by id."""
         with read_transaction(self._engine) as connection:
-            rows = connection.execute(query).all()
-        if reference.kind == "operator":
-            rows = [row for row in rows if _has_subject(load(row.text, row.id), reference)][:limit]
-        return tuple((Digest(row.id), row.created_at) for row in rows)
+            return read_locks(connection, prefix, limit)
+
+    def list_locks_with(self, reference: Reference, limit: int, after: tuple[datetime, str] | None = None) -> LockPage:
+        """Return at most ``limit`` locks with a version, newest first, behind the key ``after``."""
+        with read_transaction(self._engine) as connection:
+            return read_locks_with(connection, reference, limit, after)
+
+    def list_dependents(self, reference: Reference, limit: int, after: Key | None = None) -> DependentPage:
+        """Return at most ``limit`` versions that need a version, by kind, name and version, behind ``after``."""
+        with read_transaction(self._engine) as connection:
+            return read_dependents(connection, reference, limit, after)
+
+    def list_yank_changes(self, reference: Reference, limit: int) -> tuple[YankChange, ...]:
+        """Return at most ``limit`` yanks of a version and their undoings, newest first."""
+        with read_transaction(self._engine) as connection:
+            return read_yank_changes(connection, reference, limit)
 
     def find_lock(self, text: str) -> Digest:
         """Return the id of the only stored lock whose id is ``text`` or begins with it.
@@ -380,10 +405,6 @@ class Catalogue:
                 connection, "version.yank" if yanked else "version.unyank", f"{reference} {reason}".rstrip(), at
             )
         return True
-
-
-def _has_subject(lock: Lock, reference: Reference) -> bool:
-    return (lock.subject.name, lock.subject.version) == (reference.name, str(reference.version))
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

@@ -45,12 +45,16 @@ class ContentFilter:
         framework: The framework that a model needs or an image provides; also a version of the framework itself.
         search: A part of the name, of the description or of a tag, in upper or lower case.
         tag: A tag.
+        license: The license as it is written, in upper or lower case.
+        platform: The operating system of an environment of an image; after slashes, its architecture and device.
     """
 
     task: Task | None = None
     framework: Name | None = None
     search: str | None = None
     tag: str | None = None
+    license: str | None = None
+    platform: str | None = None
 
 
 ANY_CONTENT: Final = ContentFilter()

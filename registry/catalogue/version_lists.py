@@ -18,7 +18,7 @@ from benchlock.registry.database.engine import damage_error
 from benchlock.registry.database.registry_schema import VERSION, manifests, versions, yanks
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
 from benchlock.registry.versions.semantic_version import Version, key, parse_version
-from benchlock.registry.versions.version_ranges import Constraint, Interval, Range
+from benchlock.registry.versions.version_ranges import Constraint, Range
 
 _FIXED: Final = ("kind", "name")
 EXAMINED: Final = 2000
@@ -36,6 +36,12 @@ class _ProvidedFramework(msgspec.Struct, frozen=True):
     framework: str = ""
 
 
+class _Platform(msgspec.Struct, frozen=True):
+    os: str = ""
+    arch: str = ""
+    device: str = ""
+
+
 class _SearchedContent(msgspec.Struct, frozen=True):
     """The fields of a manifest that a search compares."""
 
@@ -44,6 +50,8 @@ class _SearchedContent(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     framework: _RequiredFramework = _RequiredFramework()
     provides: _ProvidedFramework = _ProvidedFramework()
+    license: str = ""
+    platforms: tuple[_Platform, ...] = ()
 
 
 _decode_content: Final = msgspec.json.Decoder(_SearchedContent).decode
@@ -144,7 +152,14 @@ def _matches(wanted: ContentFilter, version: ListedVersion, text: str) -> bool:
         and (wanted.tag is None or wanted.tag in content.tags)
         and (wanted.framework is None or wanted.framework in frameworks)
         and (wanted.search is None or wanted.search.lower() in searched)
+        and (wanted.license is None or wanted.license.lower() == content.license.lower())
+        and (wanted.platform is None or any(_is_on(platform, wanted.platform) for platform in content.platforms))
     )
+
+
+def _is_on(platform: _Platform, wanted: str) -> bool:
+    """Return whether a platform is OS, OS/ARCH or OS/ARCH/DEVICE."""
+    return f"{platform.os}/{platform.arch}/{platform.device}/".startswith(f"{wanted}/")
 
 
 def _values(listing: VersionFilter) -> dict[str, str]:
@@ -213,12 +228,48 @@ def read_names(connection: Connection, listing: VersionFilter, limit: int) -> tu
 
 
 def find_newest_versions(
-    connection: Connection, kind: Kind, name: Name, below: Version | None, limit: int
+    connection: Connection,
+    kind: Kind,
+    name: Name,
+    below: Version | None,
+    limit: int,
+    within: Constraint | None = None,
 ) -> tuple[Reference, ...]:
-    """Find at most ``limit`` versions of a name, newest first; only those below a version if it is given."""
-    interval = EVERY if below is None else Interval(EVERY.low, below)
-    found = CatalogueSnapshot(connection, None).newest(Population(kind, name, interval), limit)
-    return tuple(Reference(kind, name, version) for version in found)
+    """Find at most ``limit`` versions of a name, newest first, yanked versions included.
+
+    Args:
+        connection: The connection.
+        kind: The kind.
+        name: The name.
+        below: Only versions below this one.
+        limit: The maximum number of versions.
+        within: Only releases and pre-releases that this constraint admits, and yanked versions in its range.
+    """
+    snapshot = CatalogueSnapshot(connection, None)
+    wanted = Range.ALL if below is None else Range.between(EVERY.low, below)
+    parts: list[tuple[Range, Status | None]] = [(wanted, None)]
+    if within is not None:
+        admitted: tuple[tuple[Range, Status], ...] = (
+            (within.releases, "release"),
+            (within.prereleases, "pre-release"),
+            (within.range, "yanked"),
+        )
+        parts = [(wanted & part, status) for part, status in admitted]
+    found = [version for part, status in parts for version in _newest_of(snapshot, kind, name, part, status, limit)]
+    found.sort(key=key, reverse=True)
+    return tuple(Reference(kind, name, version) for version in found[:limit])
+
+
+def _newest_of(
+    snapshot: CatalogueSnapshot, kind: Kind, name: Name, wanted: Range, status: Status | None, limit: int
+) -> list[Version]:
+    """Return the newest ``limit`` versions of a status in a range."""
+    found: list[Version] = []
+    for interval in reversed(wanted.intervals):
+        if len(found) >= limit:
+            break
+        found += snapshot.newest(Population(kind, name, interval, status), limit - len(found))
+    return found
 
 
 def find_newest(connection: Connection, kind: Kind, name: Name, constraint: Constraint | None) -> Reference:

@@ -118,6 +118,7 @@ requirements = _of_version(
     Column("required_name", TEXT, primary_key=True),
     Column("range", TEXT, nullable=False),
     Index("ix_requirements_needs", "kind", "name", "required_kind", "required_name", "range", "precedence"),
+    Index("ix_requirements_needed", "required_kind", "required_name", *VERSION, "range"),
 )
 
 platforms = _of_version(
@@ -170,6 +171,10 @@ locks = Table(
     Column("image_version", TEXT, nullable=False),
     Column("created_at", Moment, nullable=False),
     Index(None, "created_at"),
+    *(
+        Index(f"ix_locks_with_{kind}", kind, f"{kind}_version", "created_at", "id")
+        for kind in ("model", "dataset", "framework", "image")
+    ),
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )

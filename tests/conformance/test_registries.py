@@ -106,6 +106,9 @@ def test_what_is_listed_may_be_filtered_by_content(registry: Registry) -> None:
         (ContentFilter(task=model.task, tag="small"), True),
         (ContentFilter(search="visio"), True),
         (ContentFilter(tag="visio"), False),
+        (ContentFilter(license=model.license.upper()), True),
+        (ContentFilter(license="another"), False),
+        (ContentFilter(platform="linux"), False),
     ):
         listed = [entry.reference for entry in registry.catalogue.list("model", content_filter)]
         assert (reference in listed) == is_listed, content_filter

@@ -161,6 +161,7 @@ def _seed(home: Path) -> dict[str, str]:
         "tokens": "/tokens",
         "audit": "/audit",
         "yank": f"/yank?target=model/digits@{locks[0].subject.version}",
+        "used_by": f"/used-by?target=model/digits@{locks[0].subject.version}",
         "api": "/v1/docs",
         "problem": "/nothing",
     }

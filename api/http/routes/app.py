@@ -39,7 +39,7 @@ from benchlock.api.http.routes.job_routes import JobController, QueuedComparison
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.new_page_routes import NEW_PAGES, PreviewController
-from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS, SampleController
+from benchlock.api.http.routes.page_routes import PAGE_CONTROLLERS, SampleController, UseController
 from benchlock.api.http.routes.queue_page_routes import QUEUE_PAGE_CONTROLLERS
 from benchlock.api.http.routes.run_routes import RunController
 from benchlock.api.http.routes.worker_routes import WorkerController
@@ -133,6 +133,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     WorkerController,
     ComparisonTwinController,
     SampleController,
+    UseController,
     PreviewController,
 )
 """All controllers. A new resource is an entry here; each of its routes declares its scope in ``opt``."""

@@ -125,40 +125,79 @@ Tag = Annotated[
     ),
 ]
 
+License = Annotated[
+    str | None,
+    Parameter(
+        description="Only versions with this license as it is written, in upper or lower case.",
+        required=False,
+        examples=[encode_example("Apache-2.0")],
+        max_length=SUMMARY,
+    ),
+]
+PlatformIs = Annotated[
+    str | None,
+    Parameter(
+        description="Only images with an environment for this OS, OS/ARCH or OS/ARCH/DEVICE.",
+        required=False,
+        examples=[encode_example("linux/amd64/cpu")],
+        max_length=128,
+    ),
+]
 
-def parse_version_filter(
-    kind: OptionalKind = None,
-    name: OptionalName = None,
-    namespace: Namespace = None,
+
+def parse_content_filter(
     task: TaskIs = None,
     framework: FrameworkIs = None,
     search: Search = None,
     tag: Tag = None,
-) -> VersionFilter:
-    """Return the filter in the parameters of a request.
+    license: License = None,  # noqa: A002 - the name of the parameter of the request
+    platform: PlatformIs = None,
+) -> ContentFilter:
+    """Return the filter of manifests in the parameters of a request.
 
     Args:
-        kind: The kind.
-        name: The name.
-        namespace: The namespace of the name.
         task: The task of a model.
         framework: The name of a framework.
         search: A part of the name, description or a tag.
         tag: A tag.
+        license: A license.
+        platform: An operating system; after slashes, an architecture and a device.
 
     Raises:
         InvalidInputError: A name or tag is malformed.
+    """
+    return ContentFilter(
+        task,
+        None if framework is None else parse_name(framework),
+        search,
+        None if tag is None else parse_tag(tag),
+        license,
+        platform,
+    )
+
+
+def parse_version_filter(
+    content: Injected[ContentFilter],
+    kind: OptionalKind = None,
+    name: OptionalName = None,
+    namespace: Namespace = None,
+) -> VersionFilter:
+    """Return the filter in the parameters of a request.
+
+    Args:
+        content: The filter of manifests.
+        kind: The kind.
+        name: The name.
+        namespace: The namespace of the name.
+
+    Raises:
+        InvalidInputError: A name is malformed.
     """
     return VersionFilter(
         kind,
         None if name is None else parse_name(name),
         None if namespace is None else _parse_namespace(namespace),
-        content=ContentFilter(
-            task,
-            None if framework is None else parse_name(framework),
-            search,
-            None if tag is None else parse_tag(tag),
-        ),
+        content=content,
     )
 
 
@@ -170,7 +209,10 @@ class ArtifactController(Controller):
     @get(
         "/artifacts",
         opt=READ,
-        dependencies={"listing": Provide(parse_version_filter, sync_to_thread=False)},
+        dependencies={
+            "content": Provide(parse_content_filter, sync_to_thread=False),
+            "listing": Provide(parse_version_filter, sync_to_thread=False),
+        },
         summary="List versions",
         responses=describe_responses(
             "invalid-input", success={200: describe_body(VersionPage, "A page of versions.", _PAGE)}
@@ -185,7 +227,7 @@ class ArtifactController(Controller):
     ) -> BytesResponse:
         """List versions by kind, name and version, including yanked ones; all of a name with `kind` and `name`.
 
-        With `task`, `framework`, `search` or `tag`, a page with `next` may be short or empty.
+        With `task`, `framework`, `search`, `tag`, `license` or `platform`, a page with `next` may be short or empty.
         """
         if cursor is not None:
             kind, name, precedence = decode_cursor(cursor, 3)

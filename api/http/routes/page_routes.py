@@ -9,8 +9,9 @@ from litestar import Controller, Response, get, post
 from litestar.enums import RequestEncodingType
 from litestar.params import Body, Parameter
 
-from benchlock.api.http.openapi import build_document
+from benchlock.api.http.openapi import build_document, encode_example
 from benchlock.api.http.page_responses import (
+    HTML,
     TWIN_RESPONSES,
     AnyRequest,
     redirect,
@@ -23,7 +24,7 @@ from benchlock.api.http.request_authorization import READ
 from benchlock.api.http.request_limits import COMPARE, LIST
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import CACHE_FOREVER, BytesResponse
-from benchlock.api.http.routes.artifact_routes import parse_version_filter
+from benchlock.api.http.routes.artifact_routes import parse_content_filter, parse_version_filter
 from benchlock.api.http.routes.job_routes import QueueService
 from benchlock.api.http.routes.run_routes import RunIn as RunIdIn
 from benchlock.api.http.routes.run_routes import parse_run_filter
@@ -36,22 +37,33 @@ from benchlock.api.web.pages.provenance_pages import make_provenance
 from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs, make_samples
 from benchlock.api.web.pages.trace_pages import export_trace, make_trace
 from benchlock.api.web.pages.verdict_pages import make_verdict
+from benchlock.api.web.pages.yank_pages import make_used_by
 from benchlock.api.web.rendering import load_assets
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.records.run_types import Outcome, RunFilter, parse_run_id
-from benchlock.registry.artifact_names import KINDS, Kind
+from benchlock.registry.artifact_names import KINDS, Kind, parse_reference
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.requests.request_form import LONGEST_FIELD
 from benchlock.registry.versions.semantic_version import LONGEST
+from benchlock.registry.versions.version_ranges import LONGEST as LONGEST_RANGE
 
 Query = TypeVar("Query")
 Form = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
 PUBLIC_PAGE = {"needs": "public"} | PAGE
 RunIn = Annotated[str, Parameter(max_length=30)]
 PageNumber = Annotated[int, Parameter(ge=1, le=1000)]
+TargetIn = Annotated[
+    str,
+    Parameter(
+        description="KIND/NAME@VERSION.", examples=[encode_example("model/acme/resnet8@1.0.0")], max_length=TARGET
+    ),
+]
+PlaceIn = Annotated[
+    str, Parameter(description="`next_versions` or `next_locks` of the previous page.", max_length=1024)
+]
 READ_PAGE = READ | PAGE
 LONGEST_FORM: Final = 1 << 16
 
@@ -90,13 +102,15 @@ def choose(name: str, text: str, values: Sequence[str]) -> str | None:
 
 def _parse_listing(query: CatalogueQuery) -> VersionFilter:
     kind, task = choose("kind", query.kind, KINDS), choose("task", query.task, get_args(Task))
-    return parse_version_filter(
-        kind=cast("Kind | None", kind),
+    content = parse_content_filter(
         task=cast("Task | None", task),
         framework=query.framework or None,
         search=query.search or None,
         tag=query.tag or None,
+        license=query.license or None,
+        platform=query.platform or None,
     )
+    return parse_version_filter(content, cast("Kind | None", kind))
 
 
 def _parse_chosen(query: RunQuery) -> RunFilter:
@@ -150,10 +164,14 @@ class PageController(Controller):
         return respond_with_page(await service.lists.do(make_home, service.registry), request, service)
 
     @get("/artifacts", opt=READ_PAGE | LIST)
-    async def list_artifacts(self, service: Injected[Service], request: AnyRequest) -> BytesResponse:
-        """Answer with a page of the catalogue."""
-        query = read_query(request, CatalogueQuery)
-        page = await service.lists.do(make_catalogue, service.registry, query, _parse_listing(query))
+    async def list_artifacts(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
+        """Answer with a page of the catalogue, or redirect to the run, job or lock that is the only match."""
+        service, query = queues.service, read_query(request, CatalogueQuery)
+        listing = _parse_listing(query)
+        page = await service.lists.do(make_catalogue, service.registry, query, listing, queues.queue)
+        if page.context["jump"] is not None and "csv" not in request.query_params:
+            headers = {"location": page.context["jump"], "cache-control": "no-store"}
+            return BytesResponse(b"", HTML, headers, 303)
         return respond_with_page(page, request, service)
 
     @get([f"/{kind}/{{name:path}}" for kind in KINDS], opt=READ_PAGE | COMPARE)
@@ -163,10 +181,25 @@ class PageController(Controller):
         request: AnyRequest,
         name: Annotated[str, Parameter(max_length=TARGET)],
         below: Annotated[str, Parameter(max_length=LONGEST)] = "",
+        versions: Annotated[str, Parameter(max_length=LONGEST_RANGE)] = "",
     ) -> BytesResponse:
         """Answer with the page of an artifact."""
         kind = request.scope["path"].split("/")[1]
-        page = await service.compare.do(make_artifact, service.registry, f"{kind}{name}", below)
+        page = await service.compare.do(make_artifact, service.registry, f"{kind}{name}", below, versions)
+        return respond_with_page(page, request, service)
+
+    @get("/used-by", opt=READ_PAGE | LIST)
+    async def show_uses(
+        self,
+        service: Injected[Service],
+        request: AnyRequest,
+        target: TargetIn,
+        versions: PlaceIn = "",
+        locks: PlaceIn = "",
+    ) -> BytesResponse:
+        """Answer with the versions that need a version, and the locks that have it."""
+        reference = parse_reference(target)
+        page = await service.lists.do(make_used_by, service.registry, reference, versions, locks)
         return respond_with_page(page, request, service)
 
     @get("/runs", opt=READ_PAGE | LIST)
@@ -252,6 +285,20 @@ class SampleController(Controller):
         return respond_with_twin(
             await service.compare.do(make_samples, service.registry, parse_run_id(f"run/{run_id}"))
         )
+
+
+class UseController(Controller):
+    """What uses a version, as JSON."""
+
+    tags = ("pages",)
+
+    @get("/used-by", opt=READ | LIST, summary="List what uses a version", responses=TWIN_RESPONSES)
+    async def read_uses(
+        self, service: Injected[Service], target: TargetIn, versions: PlaceIn = "", locks: PlaceIn = ""
+    ) -> BytesResponse:
+        """List the versions that need a version, and the locks that have it, each from its own cursor on."""
+        page = await service.lists.do(make_used_by, service.registry, parse_reference(target), versions, locks)
+        return respond_with_twin(page)
 
 
 class SessionController(Controller):

@@ -1,6 +1,6 @@
 """The page of an artifact: its manifest for readers, its card, its claims beside measured values, its versions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,11 +9,12 @@ from markupsafe import Markup
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.cards import render_card
-from benchlock.api.web.links import artifact_path, find_downloads, with_query
+from benchlock.api.web.links import artifact_path, find_downloads, used_by_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.catalogue_pages import find_description, list_version_remarks
 from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
+from benchlock.artifacts.size_limits import shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_texts import format_interval, format_metric
 from benchlock.evaluator.records.run_types import Run, RunFilter, VersionSelector
@@ -34,6 +35,14 @@ FILES: Final = 50
 """The number of files on the page; the CSV and the JSON have all."""
 MANIFEST: Final = 16 << 10
 """The maximum size of a manifest on the page, in bytes of JSON without spaces."""
+PORTS: Final = 20
+"""The maximum number of inputs on the page, and of outputs."""
+STEPS: Final = 50
+"""The maximum number of steps of an input or output on the page."""
+FACTS: Final = 60
+"""The maximum number of facts on the page."""
+_TEXT: Final = 500
+"""The maximum number of characters of a fact, a shape or a step on the page."""
 _RUNS: Final = 10
 _PARTS: Final = ("steps", "name", "type", "dtype", "shape")
 _FACTS: Final = ("task", "license", "format", "family", "predictor", "samples")
@@ -70,26 +79,32 @@ def find_artifact(catalogue: Catalogue, target: str) -> Entry:
         return catalogue.newest(kind, name, Constraint.parse(version))
 
 
-def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
+def make_artifact(registry: LocalRegistry, target: str, below: str, versions: str = "") -> Page:
     """Make the page of an artifact.
 
     Args:
         registry: The registry.
         target: KIND/NAME, and after ``@`` a version or a constraint.
         below: The list of versions starts below this one; empty for the newest.
+        versions: The list has the versions in this range; empty for all. With a wrong one, the page says what is wrong,
+            and the list has all versions.
     """
     catalogue = registry.catalogue
     entry = find_artifact(catalogue, target)
     reference, document = entry.reference, catalogue.manifest_document(entry.reference)
     kind, name = reference.kind, reference.name
     newest = catalogue.newest(kind, name, None)
-    others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1)
+    within, problem = _parse_range(versions)
+    others = catalogue.newest_versions(kind, name, parse_version(below) if below else None, VERSIONS + 1, within)
     path = artifact_path(kind, name, str(reference.version))
     tables = {"files": _tabulate_files(document), "versions": _tabulate_versions(others[:VERSIONS])}
     files = tables["files"].rows[:FILES]
     text = msgspec.json.encode(document)
+    yanks = () if entry.yanked is None else catalogue.list_yank_changes(reference, 1)
     context: dict[str, Any] = {
         "entry": entry,
+        "yank": yanks[0] if yanks else None,
+        "used_by": used_by_path(str(reference)),
         "kind": kind,
         "version": str(reference.version),
         "target": str(reference),
@@ -97,17 +112,22 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
         "newest_path": artifact_path(kind, name, str(newest.reference.version)),
         "description": find_description(document),
         "tags": document.get("tags", ()),
-        "facts": tuple(_list_facts(document)),
+        **_bound("facts", list(_list_facts(document)), FACTS),
         "may_publish": get_actor().may_publish(name),
         "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
-        "inputs": tuple(_list_ports(document.get("inputs", ()) if kind == "model" else ())),
-        "outputs": tuple(_list_ports(document.get("outputs", ()))),
+        **_bound("inputs", document.get("inputs", ()) if kind == "model" else (), PORTS, _list_ports),
+        **_bound("outputs", document.get("outputs", ()), PORTS, _list_ports),
         "shown": {"files": replace(tables["files"], rows=files)},
         "file_count": len(tables["files"].rows),
         "downloads": find_downloads(registry.store, (str(row[-1]) for row in files)),
         "manifest": msgspec.json.format(text, indent=2).decode() if len(text) <= MANIFEST else "",
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
-        "next": with_query(path, below=str(others[VERSIONS - 1].reference.version)) if others[VERSIONS:] else None,
+        "range": versions,
+        "range_problem": problem,
+        "path": path,
+        "next": with_query(path, versions=versions, below=str(others[VERSIONS - 1].reference.version))
+        if others[VERSIONS:]
+        else None,
         **_read_card(registry, entry),
     }
     if kind in ("model", "dataset"):
@@ -123,6 +143,24 @@ def make_artifact(registry: LocalRegistry, target: str, below: str) -> Page:
     return Page("artifact", title, context, tables, f"/v1/artifacts{path}", trail)
 
 
+def _parse_range(text: str) -> tuple[Constraint | None, BenchlockError | None]:
+    """Return the range of a list of versions, or what is wrong with it; neither for an empty text."""
+    try:
+        return Constraint.parse(text) if text.strip() else None, None
+    except InvalidInputError as error:
+        return None, error
+
+
+def _bound(
+    name: str,
+    values: Any,  # noqa: ANN401 - a list of a manifest
+    most: int,
+    show: Callable[[Sequence[Any]], Iterable[Any]] = tuple,
+) -> dict[str, Any]:
+    """Return the first values of a list as they are shown, and how many more there are, for the context of a page."""
+    return {name: tuple(show(values[:most])), f"more_{name}": max(0, len(values) - most)}
+
+
 def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the facts of a manifest that its readers look for first."""
     yield from ((name, str(document[name])) for name in _FACTS if name in document)
@@ -132,19 +170,25 @@ def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "provides", f"{provides.get('framework')} {provides.get('version')}"
     if isinstance(op := document.get("op"), Mapping):
         yield "operator", f"{op.get('type')}, opset {op.get('opset')}, {document.get('dtype')}"
-        yield "cases", ", ".join(str(case["name"]) for case in document["cases"])
+        yield "cases", shorten(", ".join(str(case["name"]) for case in document["cases"]), _TEXT)
     for name, split in (document.get("splits") or {}).items():
         yield f"split {name}", f"{split.get('samples'):,} samples"
     for name, value in (document.get("attributes") or {}).items():
-        yield str(name), value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        yield str(name), shorten(value if isinstance(value, str) else msgspec.json.encode(value).decode(), _TEXT)
 
 
 def _list_ports(ports: Any) -> Iterator[dict[str, Any]]:  # noqa: ANN401 - plain values of a manifest
     """Yield inputs or outputs with their steps in words, the steps in their order."""
     for port in ports:
         shape = " x ".join("batch" if size is None else str(size) for size in port.get("shape", ()))
-        steps = [" ".join(_list_words(step)) for step in port.get("steps", ())]
-        yield {**{name: port.get(name, "") for name in _PARTS}, "shape": shape, "steps": steps}
+        steps = port.get("steps", ())
+        shown = {name: port.get(name, "") for name in _PARTS} | {"shape": shorten(shape, _TEXT)}
+        yield shown | _bound("steps", steps, STEPS, _list_steps)
+
+
+def _list_steps(steps: Sequence[Any]) -> Iterator[str]:
+    """Yield steps in words."""
+    yield from (shorten(" ".join(_list_words(step)), _TEXT) for step in steps)
 
 
 def _list_words(value: Any) -> Iterator[str]:  # noqa: ANN401 - as above

@@ -6,11 +6,13 @@ from typing import Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
+from benchlock.api.web.id_search import find_ids, find_only_path
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.artifact_names import KINDS, Kind, Name
 from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, Entry
 from benchlock.registry.catalogue.version_lists import VersionFilter
@@ -38,11 +40,14 @@ class CatalogueQuery:
     task: str = ""
     framework: str = ""
     tag: str = ""
+    license: str = ""
+    platform: str = ""
     cursor: str = ""
 
     def as_parameters(self) -> dict[str, str]:
         """Return the parameters without the cursor."""
-        return {name: getattr(self, name) for name in ("search", "kind", "task", "framework", "tag")}
+        names = ("search", "kind", "task", "framework", "tag", "license", "platform")
+        return {name: getattr(self, name) for name in names}
 
 
 def make_home(registry: LocalRegistry) -> Page:
@@ -60,13 +65,19 @@ def make_home(registry: LocalRegistry) -> Page:
     )
 
 
-def make_catalogue(registry: LocalRegistry, query: CatalogueQuery, listing: VersionFilter) -> Page:
+def make_catalogue(
+    registry: LocalRegistry, query: CatalogueQuery, listing: VersionFilter, queue: SqlQueue | None = None
+) -> Page:
     """Make a page of the catalogue, one row a name.
+
+    The first page of a search has the runs, jobs and locks whose ids begin with the text as well. ``jump`` in its
+    context is the path of the only one, if no artifact matches.
 
     Args:
         registry: The registry.
         query: The filters as in the address.
         listing: The same filters, parsed.
+        queue: The queue, whose jobs are searched; without one, only artifacts are.
     """
     if query.cursor:
         after = decode_cursor(query.cursor, 3)
@@ -81,6 +92,11 @@ def make_catalogue(registry: LocalRegistry, query: CatalogueQuery, listing: Vers
         names = tuple(dict.fromkeys((version.kind, version.name) for version in found.versions))
         cursor = None if found.after is None else encode_cursor(found.after)
     given = query.as_parameters()
+    tables = {"artifacts": _tabulate(registry, names)}
+    only_searches = [name for name, text in given.items() if text] == ["search"] and not query.cursor
+    ids = find_ids(registry, queue, query.search) if only_searches and queue is not None else None
+    if ids is not None and ids.rows:
+        tables["ids"] = ids
     return Page(
         "catalogue",
         "Artifacts",
@@ -90,8 +106,9 @@ def make_catalogue(registry: LocalRegistry, query: CatalogueQuery, listing: Vers
             "tasks": get_args(Task),
             "is_filtered": any(given.values()),
             "next": None if cursor is None else with_query("/artifacts", **given, cursor=cursor),
+            "jump": None if ids is None or names else find_only_path(ids),
         },
-        {"artifacts": _tabulate(registry, names)},
+        tables,
         twin=with_query("/v1/artifacts", **given, cursor=query.cursor),
     )
 

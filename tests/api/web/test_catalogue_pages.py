@@ -23,6 +23,7 @@ from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.registry.artifact_names import parse_name, parse_reference
+from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lockfile import dataset_of
@@ -79,7 +80,8 @@ def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalR
     (row,) = make_catalogue(registry, CatalogueQuery(), VersionFilter()).tables["artifacts"].rows
     assert (row[0], row[-1]) == ("framework/acme@1.1.0", "")
     page = text(make_artifact(registry, "framework/acme@1.2.0", ""))
-    assert "Yanked." in page
+    assert f'Yanked</strong> on <time datetime="{NOON.isoformat()}">' in page
+    assert "</time> by embedded. " in page
     assert HOSTILE in page
     assert "they choose" in page
     assert "1.1.0" in page
@@ -111,6 +113,34 @@ def test_names_and_versions_come_in_pages_that_join(registry: LocalRegistry) -> 
     assert '<a rel="first" href="/framework/many">' in text(rest, path="/framework/many?below=1.10.0")
     shown = [row[0] for page in (top, rest) for row in page.tables["versions"].rows]
     assert shown == [f"framework/many@{version}" for version in reversed(many)]
+
+
+def test_versions_are_filtered_by_a_range_and_a_wrong_one_leaves_the_rest_of_the_page(registry: LocalRegistry) -> None:
+    many = [f"1.{minor}.0" for minor in range(60)]
+    frameworks(registry, "acme", *many, "2.0.0-rc.1", "2.0.0", "3.0.0-rc.1")
+    registry.catalogue.yank(parse_reference("framework/acme@1.4.0"), "wrong labels")
+
+    def listed(range_: str, below: str = "") -> list[str]:
+        rows = make_artifact(registry, "framework/acme", below, range_).tables["versions"].rows
+        return [str(row[0]).partition("@")[2] for row in rows]
+
+    assert listed(">=1.2 <1.6") == ["1.5.0", "1.4.0", "1.3.0", "1.2.0"]
+    assert listed("<1.2 || 1.58.0 || >=3.0.0-0") == ["3.0.0-rc.1", "1.58.0", "1.1.0", "1.0.0"]
+    assert listed(">1.57 <3") == ["2.0.0", "1.59.0", "1.58.0"]
+    assert listed(">5") == []
+    page = make_artifact(registry, "framework/acme", "", "<2")
+    assert listed("<2", "1.10.0") == many[9::-1]
+    assert page.context["next"] == "/framework/acme%402.0.0?versions=%3C2&below=1.10.0".replace("%40", "@")
+    narrow = text(make_artifact(registry, "framework/acme", "", ">=1.2 <1.6"))
+    assert '<tr class="yanked">' in narrow
+    assert "yanked: wrong labels" in narrow
+    wrong = make_artifact(registry, "framework/acme", "", f">=1.2 {HOSTILE}")
+    assert wrong.title == "acme 2.0.0"
+    assert len(wrong.tables["versions"].rows) == artifact_pages.VERSIONS
+    shown = render_page(wrong, Viewer()).decode()
+    assert 'aria-invalid="true" aria-describedby="range-problem"' in shown
+    assert "<script>" not in shown
+    assert "The table has all versions." in shown
 
 
 def test_what_is_not_there_is_an_error(registry: LocalRegistry) -> None:
@@ -266,6 +296,29 @@ def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
     assert f"The table shows 1 of {len(files)} files." in shown
     assert f'<a href="{part.twin}">The manifest as published</a>' in shown
     assert "<pre tabindex" not in shown.partition("<h2>Manifest</h2>")[2]
+
+
+def test_a_huge_manifest_is_shown_in_part(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = seeds.lock()
+    reference = parse_reference(f"model/digits@{lock.subject.version}")
+    document: dict[str, Any] = dict(seeds.registry.catalogue.manifest_document(reference))
+    (port,) = document["inputs"]
+    port |= {"steps": port["steps"] * 40, "shape": [2] * 900}
+    document |= {"inputs": [port | {"name": f"in{number}"} for number in range(30)]}
+    document |= {"attributes": {f"a{number}": "v" * 2000 for number in range(200)}}
+    monkeypatch.setattr(Catalogue, "manifest_document", lambda *_: document)
+    page = make_artifact(seeds.registry, str(reference), "")
+    shown = text(page)
+    assert "in19: " in shown
+    assert "in20: " not in shown
+    steps = len(port["steps"])
+    assert f"<summary>{steps} steps</summary>" in shown
+    for count, what in ((10, "inputs"), (steps - artifact_pages.STEPS, "steps")):
+        assert f'{count} more {what} are in the <a href="{page.twin}">JSON</a>' in shown
+    assert f'{page.context["more_facts"]} more facts are in the <a href="{page.twin}">JSON</a>' in shown
+    assert len(page.context["facts"]) == artifact_pages.FACTS
+    assert "v" * 501 not in shown
+    assert "2 x " * 200 not in shown
 
 
 def test_the_time_of_a_page_is_in_utc(registry: LocalRegistry) -> None:

@@ -153,6 +153,12 @@ def contents(catalogue: Catalogue) -> Catalogue:
         ),
         (ContentFilter("tensor", parse_name("onnxruntime"), "pictures"), ["model/acme/tagger"]),
         (ContentFilter("tensor", parse_name("pytorch")), []),
+        (ContentFilter("tensor", license="apache-2.0"), ["model/acme/tagger"]),
+        (ContentFilter("tensor", license="apache"), []),
+        (ContentFilter(platform="linux"), ["image/onnxruntime-cpu"]),
+        (ContentFilter(platform="linux/amd64/cpu"), ["image/onnxruntime-cpu"]),
+        (ContentFilter(platform="linux/amd"), []),
+        (ContentFilter(platform="linux/amd64/cpu", search="digits"), []),
     ],
 )
 def test_versions_are_found_by_task_framework_and_text(

@@ -215,6 +215,7 @@ class Questions:
             "GET /v1/locks/diff": lambda: Question(query={"before": self._lock.id, "after": self._lock.id[:20]}),
             "GET /v1/comparisons": lambda: Question(query={"run": self._done, "anyway": "1"}),
             "GET /v1/runs/{run_id}/samples": lambda: Question({"run_id": _tail(self._done)}),
+            "GET /v1/used-by": lambda: Question(query={"target": "model/digits@1.0.0"}),
             "GET /v1/leaderboards": lambda: Question(query=board),
             "GET /v1/requests/preview": lambda: Question(query=form),
         }

@@ -179,7 +179,8 @@ def test_the_longest_version_has_its_pages(pages: Client, registry: LocalRegistr
     assert len(VERSION) == semantic_version.LONGEST
     publish_framework(registry.catalogue, registry.store, NAME, VERSION)
     target = f"framework/{NAME}@{VERSION}"
-    for path in (artifact_path("framework", NAME, VERSION), "/artifacts", f"/yank?{urlencode({'target': target})}"):
+    asked = urlencode({"target": target})
+    for path in (artifact_path("framework", NAME, VERSION), "/artifacts", f"/yank?{asked}", f"/used-by?{asked}"):
         assert VERSION in read(pages, path)
 
 

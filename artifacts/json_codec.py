@@ -11,6 +11,7 @@ from benchlock.artifacts.errors import InvalidInputError
 
 MAX_EXACT: Final = 2**53 - 1
 """Largest integer that every JSON reader holds exactly."""
+_TEXT: Final = frozenset((str,))
 _SCALARS: Final = frozenset((str, bool, type(None)))
 _PLAIN_FLOATS: Final = (1e-4, 1e15)
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -35,11 +36,10 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
     The library for RFC 8785 is written in Python and is many times slower.
     """
     remaining, (low, high) = [value], _PLAIN_FLOATS
-    while remaining:
-        item = remaining.pop()
+    for item in remaining:  # which grows meanwhile
         kind = type(item)
         if kind is dict:
-            if not all(type(key) is str for key in item) or not "".join(item).isascii():
+            if not {*map(type, item)} <= _TEXT or not "".join(item).isascii():
                 return False
             remaining += [part for part in item.values() if type(part) not in _SCALARS]
         elif kind is list or kind is tuple:

@@ -60,7 +60,7 @@ from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.versions.semantic_version import parse_version
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 20
 """The number of whole records in memory at once; records that are older than the limits may have any size."""
 _KINDS: Final = ("runs", "run_ends", "imported_runs")
 

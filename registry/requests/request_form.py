@@ -1,7 +1,7 @@
 """Requests as flat texts, as forms and addresses have them: written as documents, read back, and changed by fixes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
 from decimal import Decimal
 from typing import Any, Final, get_args
@@ -16,6 +16,7 @@ LIMITS: Final = {"time": "1h", "memory": "4GiB", "cpus": "1", "processes": "256"
 SEED: Final = "7"
 SCENARIOS: Final[Mapping[str, Any]] = {type_.name: type_ for type_ in get_args(AnyScenario)}
 """The types of scenarios by name."""
+_FIELDS: Final = {name: struct_fields(type_) for name, type_ in SCENARIOS.items()}
 SETTINGS: Final[Mapping[str, str]] = {
     "min_queries": "1000",
     "min_duration": "5s",
@@ -104,7 +105,7 @@ class RequestFields:
 
     def as_parameters(self) -> dict[str, str]:
         """Return the texts that are not empty, by name."""
-        return {name: text for name, text in asdict(self).items() if text}
+        return {name: text for name in self.__slots__ if (text := getattr(self, name))}
 
     @property
     def scenario_name(self) -> str:
@@ -125,7 +126,7 @@ def split_list(text: str) -> list[str]:
 
 def list_settings(scenario: str) -> tuple[str, ...]:
     """Return the settings of a scenario; none for an unknown one."""
-    return tuple(field.name for field in struct_fields(SCENARIOS[scenario])) if scenario in SCENARIOS else ()
+    return tuple(field.name for field in _FIELDS.get(scenario, ()))
 
 
 def write_document(fields: RequestFields, split: str, metrics: Iterable[str]) -> dict[str, Any]:
@@ -190,7 +191,7 @@ def _write_part(fields: RequestFields, prefix: str, keys: Iterable[str]) -> dict
 def _write_settings(fields: RequestFields) -> dict[str, Any]:
     """Return the settings of the scenario; one that the scenario can do without is left out if none is stated."""
     settings: dict[str, Any] = {}
-    for field in struct_fields(SCENARIOS[fields.scenario_name]) if fields.scenario_name in SCENARIOS else ():
+    for field in _FIELDS.get(fields.scenario_name, ()):
         text = getattr(fields, field.name) or (SETTINGS[field.name] if field.required else "")
         if field.name == "batches":
             settings[field.name] = [_parse_number(part) for part in split_list(text)]

@@ -105,7 +105,7 @@ def make_lock(registry: LocalRegistry, queue: SqlQueue, text: str, isolation: st
     """
     lock = read_lock(registry, text)
     runs = registry.records.list_entries(chosen=RunFilter(lock=lock.id), limit=RUNS)
-    newest = registry.records.list_entries(limit=RUNS)
+    newest = registry.records.list_entries(limit=RUNS, examine=False)
     others = {run.start.lock: None for run in newest if isinstance(run, Run) and run.start.lock != lock.id}
     context: dict[str, Any] = {
         "lock": lock,

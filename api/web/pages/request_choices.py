@@ -96,7 +96,7 @@ class RequestChoices:
             "model": self._list_names("model", self._explain_model),
             "framework": self._list_names("framework", self._explain_framework),
             "dataset": self._list_names("dataset", self._explain_dataset),
-            "image": self._list_names("image", self._try("image")),
+            "image": self._list_names("image", self._explain_image),
             "split": self._mark("split", splits, partial(self._explain_split, splits or ("",))),
             **{key: self._mark(key, values, self._try(key)) for key, values in self._list_platforms().items()},
             "scenario": self._mark("scenario", SCENARIOS, self._try("scenario")),
@@ -176,15 +176,16 @@ class RequestChoices:
         """Return what is wrong with a split and not with all of them; a request without a split cannot be judged."""
         common = set.intersection(*(set(self._problems(replace(self._fields, split=name))) for name in splits))
         problems = self._problems(replace(self._fields, split=split))
-        return next((text for key, text in problems.items() if key not in common), "")
+        return next((write() for key, write in problems.items() if key not in common), "")
 
     def _explain(self, without: tuple[str, str], with_: tuple[str, str]) -> str:
         known, problems = (self._problems(replace(self._fields, **dict([change]))) for change in (without, with_))
-        return next((text for key, text in problems.items() if key not in known), "")
+        return next((write() for key, write in problems.items() if key not in known), "")
 
-    def _find_problems(self, fields: RequestFields) -> Mapping[object, str]:
+    def _find_problems(self, fields: RequestFields) -> Mapping[object, Callable[[], str]]:
         """Return what is wrong with a form; all conflicts have one key, as any choice changes their words.
 
+        The words of a conflict cost more than to find that there is one, so they are written only where shown.
         What the form does not name yet has a name in its place, so that the rest of the request is judged.
         """
         form = replace(fields, model=fields.model or _UNNAMED, dataset=fields.dataset or _UNNAMED)
@@ -192,13 +193,13 @@ class RequestChoices:
             request = self._parse(form)
             if self.model is None or self.dataset is None:
                 return {}
-            resolution = self._resolve(question_of(request))
+            search, resolution = self._resolve(question_of(request))
+            if resolution is None:
+                return {ConflictError: lambda: ConflictError(explain(search)).what.partition("\n")[0]}
             check_framework(fields, str(resolution.model), resolution.framework.name)
             check_choices(request, resolution, self._registry.store, self)
-        except ConflictError as error:
-            return {ConflictError: error.what.partition("\n")[0]}
         except (InvalidInputError, IntegrityError) as error:
-            return {problem.what: problem.what for problem in error.problems or (error,)}
+            return {problem.what: partial(str, problem.what) for problem in error.problems or (error,)}
         return {}
 
     def _parse(self, fields: RequestFields) -> Request:
@@ -213,9 +214,12 @@ class RequestChoices:
             return None
         try:
             request = self._parse(self._fields)
-            image = self._resolve(question_of(request)).image
-        except (ConflictError, InvalidInputError):
+        except InvalidInputError:
             return None
+        _, resolution = self._resolve(question_of(request))
+        if resolution is None:
+            return None
+        image = resolution.image
         manifest = cast("Image", self.manifest(Reference("image", parse_name(image.name), image.version)))
         platforms = (one for one in manifest.platforms if request.hardware.admits((*_spell(one), one.python, False)))
         return JobRequirements(
@@ -227,15 +231,12 @@ class RequestChoices:
             confined=is_confined(self.model, allow_code=False),
         )
 
-    def _resolve(self, question: Question) -> Resolution:
-        """Resolve a question; without the search for fixes, which costs more than all else."""
+    def _resolve(self, question: Question) -> tuple[Search, Resolution | None]:
+        """Search for the answer to a question; without the search for fixes, which costs more than all else."""
         search = self._search
         search = Search.of(question, self._snapshot, {}) if search is None else search.with_question(question)
         self._search = search
-        resolution = search.find()
-        if resolution is None:
-            raise ConflictError(explain(search))
-        return resolution
+        return search, search.find()
 
     def _explain_task(self, task: str) -> str:
         if self.model is None or self.model.task == task:
@@ -263,7 +264,13 @@ class RequestChoices:
     def _explain_images(self, framework: str) -> str:
         return "" if self._snapshot.images(framework) else f"no published image provides framework/{framework}"
 
+    def _explain_image(self, name: str) -> str:
+        """Return why an image is not possible; only a resolution can tell, as its name is a published one."""
+        return "" if self.model is None or self.dataset is None else self._explain(("image", ""), ("image", name))
+
     def _explain_dataset(self, name: str) -> str:
+        if self.model is None:
+            return ""
         dataset = cast("Dataset | None", find_newest(self._registry.catalogue, "dataset", name))
         return self._explain_pair(self.model, dataset)
 

@@ -37,6 +37,7 @@ from benchlock.evaluator.evidence.timed_phases import (
 )
 from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
 from benchlock.evaluator.evidence.trace_evidence import TRACE, read_overheads
+from benchlock.evaluator.evidence.training_evidence import measure_training
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
@@ -100,6 +101,7 @@ COPIED_KEYS: Final = (
     "peak",
     "trace",
     "operator",
+    "training",
     "resources",
 )
 """The keys of ``result.json`` that are copied into a record's details."""
@@ -211,7 +213,8 @@ def _lay_labels(
     subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, folder: Path
 ) -> dict[str, Any] | None:
     """Lay the labels out; return the packed error if that fails, because some runs need no labels."""
-    if "result" not in blobs or "predictions" not in blobs or not any(map(is_quality, subject.lock.metrics)):
+    needs_labels = subject.lock.recipe or any(map(is_quality, subject.lock.metrics))
+    if "result" not in blobs or "predictions" not in blobs or not needs_labels:
         return None
     try:
         lay_labels(subject.lock, subject.manifests, store, folder)
@@ -263,6 +266,8 @@ def _recompute(
         return (
             _recompute_operator(subject, facts, files, document) if failure is None else replace(facts, failure=failure)
         )
+    if subject.lock.recipe:
+        return _recompute_training(subject, facts, files, document, (labels, missing))
     evidence = Evidence(subject, result, document, files)
     try:
         check_requirements(subject.lock, document, files)
@@ -301,6 +306,25 @@ def _recompute_operator(
     return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
 
 
+def _recompute_training(
+    subject: Subject,
+    facts: Recomputation,
+    files: Mapping[str, Path],
+    document: Mapping[str, Any],
+    laid: tuple[Path, dict[str, Any] | None],
+) -> Recomputation:
+    labels, missing = laid
+    try:
+        check_requirements(subject.lock, document, files)
+        _refuse_missing(missing)
+        measured = measure_training(subject.lock, subject.manifests, files, document, labels)
+    except UnreadableLabelsError:
+        raise
+    except InvalidInputError as error:
+        return replace(facts, failure=Failure("crash", error.what))
+    return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
+
+
 def list_metric_roles(name: str) -> tuple[str, ...]:
     """Return the roles of the blobs from which ``recompute`` computes a metric, and with which it checks it."""
     if is_quality(name):
@@ -333,10 +357,15 @@ def _failure_class(error: InvalidInputError) -> FailureClass:
     return "loadgen-invalid" if isinstance(error, InvalidLoadError) else "crash"
 
 
-def _score(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Score:
+def _refuse_missing(missing: dict[str, Any] | None) -> None:
+    """Raise the packed error of labels that could not be laid out."""
     if missing is not None:
         error = unpack_error(missing)
         raise UnreadableLabelsError(error.what) if isinstance(error, InvalidInputError) else error
+
+
+def _score(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Score:
+    _refuse_missing(missing)
     return score_predictions(subject.lock, subject.manifests, files, labels)
 
 

@@ -69,7 +69,7 @@ Clock = Callable[[], datetime]
 _VERSIONS, _LOCKS = record_kind(versions), record_kind(locks)
 _LOCK_ID = re.compile(rf"sha256:[0-9a-f]{{{SHORTEST_PREFIX},64}}")
 _MOST_OPERATOR_LOCKS = 1000
-"""The maximum number of locks of operators that are read to find those of one version."""
+"""The maximum number of locks of operators and recipes that are read to find those of one version."""
 
 
 class Catalogue:
@@ -299,14 +299,17 @@ class Catalogue:
     def list_locks_with(self, reference: Reference, limit: int) -> tuple[tuple[Digest, datetime], ...]:
         """Return the ids and the times of the newest locks with a version, at most ``limit``."""
         query = select(locks.c.id, locks.c.created_at, locks.c.text).order_by(locks.c.created_at.desc(), locks.c.id)
-        if reference.kind == "operator":  # no column has it: locks without a model are read, the newest ones
+        if reference.kind in (
+            "operator",
+            "recipe",
+        ):  # no column has it: locks without a model are read, the newest ones
             query = query.where(locks.c.model == "").limit(_MOST_OPERATOR_LOCKS)
         else:
             name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
             query = query.where(name == reference.name, version == str(reference.version)).limit(limit)
         with read_transaction(self._engine) as connection:
             rows = connection.execute(query).all()
-        if reference.kind == "operator":
+        if reference.kind in ("operator", "recipe"):
             rows = [row for row in rows if _has_subject(load(row.text, row.id), reference)][:limit]
         return tuple((Digest(row.id), row.created_at) for row in rows)
 
@@ -376,7 +379,10 @@ class Catalogue:
 
 
 def _has_subject(lock: Lock, reference: Reference) -> bool:
-    return (lock.subject.name, lock.subject.version) == (reference.name, str(reference.version))
+    return reference.kind in lock.artifacts() and (lock.subject.name, lock.subject.version) == (
+        reference.name,
+        str(reference.version),
+    )
 
 
 def _unknown_lock(text: str) -> UnknownNameError:

@@ -16,12 +16,14 @@ from benchlock.registry.manifests.manifest_types import (
     Model,
     Operator,
     Platform,
+    Recipe,
     Split,
     files_of,
 )
 from benchlock.registry.manifests.model_call_checks import check_batches
 from benchlock.registry.manifests.model_checks import check_geometry, check_model
 from benchlock.registry.manifests.operator_checks import check_operator
+from benchlock.registry.manifests.recipe_checks import check_recipe
 from benchlock.registry.manifests.step_shapes import check_rates
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
@@ -72,6 +74,8 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             _check_image(manifest, place, problems, published=published)
         elif isinstance(manifest, Operator):
             check_operator(manifest, place, problems)
+        elif isinstance(manifest, Recipe):
+            check_recipe(manifest, place, problems)
     problems.refuse()
 
 

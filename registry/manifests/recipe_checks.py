@@ -1,0 +1,97 @@
+"""Validation rules of recipes that types cannot express, and the settings that follow from a recipe."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.manifests.file_checks import check_file_reference
+from benchlock.registry.manifests.manifest_content import plain
+from benchlock.registry.manifests.manifest_types import (
+    Batch,
+    ConstantInput,
+    EvaluationInterval,
+    Optimizer,
+    Recipe,
+    StateInput,
+)
+from benchlock.registry.text.collected_problems import Problems
+from benchlock.registry.text.parsed_text import Place
+
+_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "sgd": {"momentum": 0.0, "weight_decay": 0.0},
+    "adam": {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
+    "adamw": {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
+    "rmsprop": {"eps": 1e-8, "momentum": 0.0, "weight_decay": 0.0},
+}
+"""The settings of each optimizer beside the learning rate, with PyTorch's defaults."""
+
+
+def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
+    """Check the network, the optimizer, the inputs and the output of a recipe."""
+    with problems.noted():
+        check_file_reference(recipe.files, recipe.network.file, place.at("network", "file"))
+    known = ("name", "lr", "implementation", *_DEFAULTS[recipe.optimizer.name])
+    for key in recipe.optimizer.__struct_fields__:
+        with problems.noted():
+            if key not in known and getattr(recipe.optimizer, key) is not UNSET:
+                what = f"the optimizer {recipe.optimizer.name} has no {key}"
+                raise place.at("optimizer", key).error(what, f"known here: {', '.join(known)}")
+    with problems.noted():
+        if recipe.optimizer.name == "rmsprop" and recipe.optimizer.implementation == "fused":
+            step = "write for-loop or foreach"
+            raise place.at("optimizer", "implementation").error("rmsprop has no fused implementation", step)
+    for index, port in enumerate(recipe.inputs):
+        with problems.noted():
+            if isinstance(port, ConstantInput | StateInput):
+                what = f"an input of type {port.type} cannot be trained with"
+                raise place.at("inputs", index, "type").error(what, "feed every input from the dataset")
+    with problems.noted():
+        if recipe.outputs[0].type != "class-scores":
+            step = "write class-scores: the loss cross-entropy compares scores with labels"
+            raise place.at("outputs", 0, "type").error(f"{recipe.outputs[0].type} has no scores of classes", step)
+    with problems.noted():
+        if recipe.outputs[0].steps is not UNSET:
+            step = "remove steps: loss and quality use the scores as the network returns them"
+            raise place.at("outputs", 0, "steps").error("the output of a recipe has no steps", step)
+
+
+def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return every setting of a training, defaults included.
+
+    Args:
+        recipe: The recipe.
+        changes: The values of mutable settings that a request changes, by path, such as ``optimizer.lr``.
+
+    Raises:
+        InvalidInputError: A setting is not mutable, or its value is invalid.
+    """
+    optimizer = {**_DEFAULTS[recipe.optimizer.name], **plain(recipe.optimizer)}
+    settings: dict[str, Any] = {
+        "optimizer": {**optimizer, "implementation": recipe.optimizer.implementation},
+        "loss": recipe.loss,
+        "batch": recipe.batch,
+        "sampler": {**plain(recipe.sampler), "generator": recipe.sampler.generator},
+        "evaluate": plain(recipe.evaluate),
+    }
+    for path, value in changes.items():
+        where = f"settings.{path}"
+        if path not in recipe.mutable:
+            mutable = ", ".join(recipe.mutable) or "nothing"
+            what = f"recipe/{recipe.name} {recipe.version} does not allow requests to change {path!r}"
+            raise InvalidInputError(what, where=where, next_step=f"mutable here: {mutable}; or publish another recipe")
+        *parents, key = path.split(".")
+        table = settings[parents[0]] if parents else settings
+        if key not in table:
+            what = f"the optimizer {recipe.optimizer.name} has no {key}"
+            raise InvalidInputError(what, where=where, next_step="remove it")
+        table[key] = value
+    try:
+        msgspec.convert(settings["optimizer"], Optimizer)
+        msgspec.convert(settings["evaluate"], EvaluationInterval)
+        msgspec.convert(settings["batch"], Batch)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"invalid setting: {error}", where="settings", next_step="correct the value") from error
+    return settings

@@ -15,7 +15,7 @@ from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.evaluator.evidence.class_details import describe_classes
 from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
-from benchlock.evaluator.evidence.operator_evidence import OperatorFailure, measure_operator
+from benchlock.evaluator.evidence.operator_evidence import OperatorEvidence, OperatorFailure, measure_operator
 from benchlock.evaluator.evidence.prediction_scores import (
     LARGEST_PREDICTIONS,
     NonFiniteError,
@@ -37,7 +37,7 @@ from benchlock.evaluator.evidence.timed_phases import (
 )
 from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
 from benchlock.evaluator.evidence.trace_evidence import TRACE, read_overheads
-from benchlock.evaluator.evidence.training_evidence import measure_training
+from benchlock.evaluator.evidence.training_evidence import TrainingEvidence, measure_training
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
@@ -262,12 +262,10 @@ def _recompute(
         return facts
     framework = subject.manifests["framework"]
     assert isinstance(framework, Framework)
-    if (failure := find_mismatch(result, subject.platform, framework)) is not None or subject.lock.operator:
-        return (
-            _recompute_operator(subject, facts, files, document) if failure is None else replace(facts, failure=failure)
-        )
-    if subject.lock.recipe:
-        return _recompute_training(subject, facts, files, document, (labels, missing))
+    failure = find_mismatch(result, subject.platform, framework)
+    if failure is not None or not subject.lock.model:
+        facts = replace(facts, failure=failure)
+        return facts if failure else _recompute_level(subject, facts, files, document, (labels, missing))
     evidence = Evidence(subject, result, document, files)
     try:
         check_requirements(subject.lock, document, files)
@@ -294,34 +292,28 @@ def _recompute(
     )
 
 
-def _recompute_operator(
-    subject: Subject, facts: Recomputation, files: Mapping[str, Path], document: Mapping[str, Any]
-) -> Recomputation:
-    try:
-        check_requirements(subject.lock, document, files)
-        measured = measure_operator(subject.lock, subject.manifests, files, document)
-    except InvalidInputError as error:
-        kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
-        return replace(facts, failure=Failure(kind, error.what))
-    return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
-
-
-def _recompute_training(
+def _recompute_level(
     subject: Subject,
     facts: Recomputation,
     files: Mapping[str, Path],
     document: Mapping[str, Any],
     laid: tuple[Path, dict[str, Any] | None],
 ) -> Recomputation:
+    """Recompute a run of an operator or of a training; ``laid`` is the folder of the labels, or why there is none."""
     labels, missing = laid
     try:
         check_requirements(subject.lock, document, files)
-        _refuse_missing(missing)
-        measured = measure_training(subject.lock, subject.manifests, files, document, labels)
+        measured: OperatorEvidence | TrainingEvidence
+        if subject.lock.operator:
+            measured = measure_operator(subject.lock, subject.manifests, files, document)
+        else:
+            _refuse_missing(missing)
+            measured = measure_training(subject.lock, subject.manifests, files, document, labels)
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
-        return replace(facts, failure=Failure("crash", error.what))
+        kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
+        return replace(facts, failure=Failure(kind, error.what))
     return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
 
 

@@ -160,11 +160,11 @@ def _measure_repeat(
         final = float((decide_classes(output, scores) == expected).mean())
     except Failure as error:
         raise InvalidInputError(error.message) from error
-    seconds = columns["step_ns"].sum() * _NANOSECONDS
+    seconds = max(float(columns["step_ns"].sum()), 1.0) * _NANOSECONDS
     per_epoch = count - count % settings["batch"] if settings["sampler"]["last"] == "drop" else count
     last = columns["evaluation"][-1] * _NANOSECONDS if epochs else np.zeros(_EVALUATION)
     target = (float(epochs[-1]), float(epochs[-1] * per_epoch), *map(float, last[1:])) if reached else (math.inf,) * 4
-    return RepeatResult(*target, complete * per_epoch / max(seconds, _NANOSECONDS), final, float(max(seconds, last[1])))
+    return RepeatResult(*target, complete * per_epoch / seconds, final, float(max(seconds, last[1])))
 
 
 def _due(every: int, epochs: int) -> list[int]:
@@ -172,7 +172,7 @@ def _due(every: int, epochs: int) -> list[int]:
 
 
 def _check_stated(
-    job: TrainingJob, repeat: int, facts: Any, files: Mapping[str, Path], steps: int, *, is_reached: bool
+    job: TrainingJob, repeat: int, facts: object, files: Mapping[str, Path], steps: int, *, is_reached: bool
 ) -> None:
     """Raise unless the result states the facts that the blobs of a repeat have."""
     role = weights_role(repeat)

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from msgspec import UNSET, Struct, structs
 
@@ -43,9 +43,9 @@ from benchlock.registry.lock.lockfile import (
     from_content,
     read,
 )
+from benchlock.registry.lock.training_settings import make_environment, resolve_settings
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from benchlock.registry.manifests.recipe_checks import resolve_settings
 from benchlock.registry.requests.evaluation_request import (
     Request,
     conditions_of,
@@ -215,30 +215,7 @@ def _subject(request: Request, resolution: Resolution, chosen: Chosen) -> dict[s
         "recipe": _artifact(resolution.model, files_of(chosen.recipe)),
         "target": LockedTarget(**structs.asdict(content.target)),
         "settings": resolve_settings(chosen.recipe, {} if content.settings is UNSET else content.settings),
-        "environment": _environment(request.limits.cpus, deterministic=content.scenario.deterministic),
-    }
-
-
-_ABSENT: Final = (
-    "ATEN_CPU_CAPABILITY",
-    "DNNL_MAX_CPU_ISA",
-    "ONEDNN_MAX_CPU_ISA",
-    "MKL_CBWR",
-    "OMP_SCHEDULE",
-    "TF_ENABLE_ONEDNN_OPTS",
-)
-"""Variables that change kernels and thus bits; a training runs without them."""
-
-
-def _environment(cpus: int, *, deterministic: bool) -> dict[str, str]:
-    """Return the variables that may change the bits of a training; an empty value means absent."""
-    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-    return {
-        **dict.fromkeys(_ABSENT, ""),
-        **dict.fromkeys(threads, str(cpus)),
-        "TF_NUM_INTEROP_THREADS": "1",
-        "TF_DETERMINISTIC_OPS": "1" if deterministic else "",
-        "PYTHONHASHSEED": "0",
+        "environment": make_environment(request.limits.cpus, deterministic=content.scenario.deterministic),
     }
 
 

@@ -16,10 +16,10 @@ from benchlock.registry.lock.split_checks import (
     missing_rate_error,
     resampled_fields,
 )
+from benchlock.registry.lock.training_settings import resolve_settings
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
 from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, SCORED, check_metrics
-from benchlock.registry.manifests.recipe_checks import resolve_settings
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.requests.hardware_requirements import CPU
 from benchlock.registry.requests.request_types import BatchSweep, TrainingRequestDocument

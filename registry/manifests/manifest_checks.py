@@ -91,6 +91,11 @@ def _check_tags(tags: tuple[str, ...], place: Place, problems: Problems) -> None
 def _check_model(model: Model, place: Place, problems: Problems, *, published: bool) -> None:
     """Check the rules of models."""
     check_model(model, place, problems)
+    weights = {f"sha256:{file.sha256}" for file in model.files if file.role == "weights"}
+    if published and model.trained is not UNSET and model.trained.weights not in weights:
+        with problems.noted():
+            step = "promote the run again"
+            raise place.at("trained", "weights").error("no file of the role weights has this digest", step)
     if not published:  # manifests that were published before these rules must stay readable
         with problems.noted():
             check_geometry(model, place)

@@ -1,26 +1,16 @@
-"""Validation rules of recipes that types cannot express, and the settings that follow from a recipe."""
+"""Validation rules of recipes that types cannot express."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET
 
-from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests.file_checks import check_file_reference
-from benchlock.registry.manifests.manifest_content import plain
-from benchlock.registry.manifests.manifest_types import (
-    Batch,
-    ConstantInput,
-    EvaluationInterval,
-    Optimizer,
-    Recipe,
-    StateInput,
-)
+from benchlock.registry.manifests.manifest_types import ConstantInput, Recipe, StateInput
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Place
 
-_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+OPTIMIZER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "sgd": {"momentum": 0.0, "weight_decay": 0.0},
     "adam": {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0},
     "adamw": {"betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
@@ -33,7 +23,11 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
     """Check the network, the optimizer, the inputs and the output of a recipe."""
     with problems.noted():
         check_file_reference(recipe.files, recipe.network.file, place.at("network", "file"))
-    known = ("name", "lr", "implementation", *_DEFAULTS[recipe.optimizer.name])
+    for index, file in enumerate(recipe.files):
+        with problems.noted():
+            if file.path.endswith("/"):
+                raise place.at("files", index, "path").error("a recipe has no folders", "list its files one by one")
+    known = ("name", "lr", "implementation", *OPTIMIZER_SETTINGS[recipe.optimizer.name])
     for key in recipe.optimizer.__struct_fields__:
         with problems.noted():
             if key not in known and getattr(recipe.optimizer, key) is not UNSET:
@@ -56,42 +50,3 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
         if recipe.outputs[0].steps is not UNSET:
             step = "remove steps: loss and quality use the scores as the network returns them"
             raise place.at("outputs", 0, "steps").error("the output of a recipe has no steps", step)
-
-
-def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every setting of a training, defaults included.
-
-    Args:
-        recipe: The recipe.
-        changes: The values of mutable settings that a request changes, by path, such as ``optimizer.lr``.
-
-    Raises:
-        InvalidInputError: A setting is not mutable, or its value is invalid.
-    """
-    optimizer = {**_DEFAULTS[recipe.optimizer.name], **plain(recipe.optimizer)}
-    settings: dict[str, Any] = {
-        "optimizer": {**optimizer, "implementation": recipe.optimizer.implementation},
-        "loss": recipe.loss,
-        "batch": recipe.batch,
-        "sampler": {**plain(recipe.sampler), "generator": recipe.sampler.generator},
-        "evaluate": plain(recipe.evaluate),
-    }
-    for path, value in changes.items():
-        where = f"settings.{path}"
-        if path not in recipe.mutable:
-            mutable = ", ".join(recipe.mutable) or "nothing"
-            what = f"recipe/{recipe.name} {recipe.version} does not allow requests to change {path!r}"
-            raise InvalidInputError(what, where=where, next_step=f"mutable here: {mutable}; or publish another recipe")
-        *parents, key = path.split(".")
-        table = settings[parents[0]] if parents else settings
-        if key not in table:
-            what = f"the optimizer {recipe.optimizer.name} has no {key}"
-            raise InvalidInputError(what, where=where, next_step="remove it")
-        table[key] = value
-    try:
-        msgspec.convert(settings["optimizer"], Optimizer)
-        msgspec.convert(settings["evaluate"], EvaluationInterval)
-        msgspec.convert(settings["batch"], Batch)
-    except msgspec.ValidationError as error:
-        raise InvalidInputError(f"invalid setting: {error}", where="settings", next_step="correct the value") from error
-    return settings

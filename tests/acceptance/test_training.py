@@ -1,0 +1,70 @@
+"""The recipe of ``examples/training``: locked, trained in a container, repeated bit for bit, and promoted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.api.commands import Commands
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+REPEATS = 3
+METRICS = {
+    "epochs_to_quality",
+    "samples_to_quality",
+    "time_to_quality",
+    "cpu_time_to_quality",
+    "training_throughput",
+    "training_cost",
+    "final_quality",
+}
+
+
+@pytest.fixture(scope="module")
+def published(images: Commands) -> Commands:
+    images.done("publish", EXAMPLES / "digits" / "dataset.yaml", EXAMPLES / "training" / "recipe.yaml")
+    return images
+
+
+def lock_request(commands: Commands, folder: Path, name: str = "digits", **replaced: str) -> Path:
+    """The lock of an example's request with few repeats and an easy target."""
+    text = (EXAMPLES / "training" / "requests" / f"{name}.yaml").read_text()
+    replaced = {"repeats: 10": f"repeats: {REPEATS}", "value: 0.97": "value: 0.9"} | replaced
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    request, lock = folder / "request.yaml", folder / f"{name}.lock"
+    request.write_text(text)
+    commands.done("lock", request, "-o", lock)
+    return lock
+
+
+@pytest.fixture(scope="module")
+def trained(published: Commands, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    lock = lock_request(published, tmp_path_factory.mktemp("training"))
+    run: dict[str, Any] = published.done("run", lock)
+    assert run["end"]["outcome"] == "done", run["end"]
+    return lock, run
+
+
+def test_a_training_reports_medians_over_repeats(trained: tuple[Path, dict[str, Any]]) -> None:
+    _, run = trained
+    metrics = {metric["name"]: metric for metric in run["end"]["metrics"]}
+    assert metrics.keys() == METRICS  # the olympic mean needs 5 repeats
+    assert {metric["n"] for metric in metrics.values()} == {REPEATS}
+    assert metrics["final_quality"]["value"] >= 0.9
+    epochs = metrics["epochs_to_quality"]["value"]
+    assert metrics["samples_to_quality"]["value"] == epochs * (1438 - 1438 % 64)
+    repeats = run["end"]["details"]["training"]["repeats"]
+    assert len({repeat["weights"] for repeat in repeats}) == REPEATS
+    assert [repeat["seed"] for repeat in repeats] == [42, 43, 44]
+
+
+def test_a_process_repeats_the_weights_of_a_container_bit_for_bit(
+    published: Commands, trained: tuple[Path, dict[str, Any]]
+) -> None:
+    lock, run = trained
+    verdict = published.done("rerun", lock, "--against", run["run"], "--isolation", "process", "--allow-code")
+    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict

@@ -23,7 +23,7 @@ from benchlock.registry.manifests.manifest_types import (
 from benchlock.registry.manifests.model_call_checks import check_batches
 from benchlock.registry.manifests.model_checks import check_geometry, check_model
 from benchlock.registry.manifests.operator_checks import check_operator
-from benchlock.registry.manifests.recipe_checks import check_recipe
+from benchlock.registry.manifests.recipe_checks import check_recipe, describe_trained
 from benchlock.registry.manifests.step_shapes import check_rates
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
@@ -76,6 +76,8 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             check_operator(manifest, place, problems)
         elif isinstance(manifest, Recipe):
             check_recipe(manifest, place, problems)
+            problems.refuse()
+            _check_model(describe_trained(manifest), place, problems, published=published)
     problems.refuse()
 
 

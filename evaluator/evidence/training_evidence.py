@@ -163,8 +163,16 @@ def _measure_repeat(
     seconds = max(float(columns["step_ns"].sum()), 1.0) * _NANOSECONDS
     per_epoch = count - count % settings["batch"] if settings["sampler"]["last"] == "drop" else count
     last = columns["evaluation"][-1] * _NANOSECONDS if epochs else np.zeros(_EVALUATION)
-    target = (float(epochs[-1]), float(epochs[-1] * per_epoch), *map(float, last[1:])) if reached else (math.inf,) * 4
-    return RepeatResult(*target, complete * per_epoch / seconds, final, float(max(seconds, last[1])))
+    until = float(epochs[-1]) if reached else math.inf
+    return RepeatResult(
+        epochs=until,
+        samples=until * per_epoch,
+        seconds=float(last[1]) if reached else math.inf,
+        cpu_seconds=float(last[2]) if reached else math.inf,
+        throughput=complete * per_epoch / seconds,
+        quality=final,
+        claimed=max(seconds, float(last[1])),
+    )
 
 
 def _due(every: int, epochs: int) -> list[int]:

@@ -233,7 +233,7 @@ def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mappi
     assert lock.settings is not UNSET
     assert lock.environment is not UNSET
     files = [{"path": file.path, "role": file.role} for file in recipe.files]
-    evaluation = {
+    evaluation: dict[str, Any] = {
         "schema": SCHEMA,
         "task": recipe.task,
         "model": {

@@ -25,7 +25,7 @@ from benchlock.evaluator.records.training_agreement import compare_distributions
 from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests import Operator
+from benchlock.registry.manifests import Model, Operator
 from benchlock.registry.requests.evaluation_request import EPOCHS
 
 PREDICTIONS = "predictions"
@@ -288,7 +288,7 @@ def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> 
         except ValueError as error:
             raise InvalidInputError(f"{run.id}: {error}", where=run.id, next_step="choose another run") from error
     ids = (original.id, again.id)
-    difference = find_different_bits(*trainings)
+    difference = find_different_bits(trainings[0], trainings[1])
     margin = margins_of(lock).get(EPOCHS)
     if lock.request.get("reproduce") == "bits":
         if difference is None:
@@ -301,7 +301,7 @@ def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> 
             step = f"add equivalence: {{{EPOCHS}: 0.25}} to the request to compare distributions"
             return Verdict("undecided", (processors, step), (), *ids, None)
     assert margin is not None
-    compared = compare_distributions(*trainings, margin)
+    compared = compare_distributions(trainings[0], trainings[1], margin)
     word = _TRAINING_VERDICTS[compared.answer]
     bits = "all weights and losses are bit-equal" if difference is None else difference
     predictions: Agreement | None = "bit-equal" if difference is None else None
@@ -390,6 +390,7 @@ def _terms(lock: Lock, store: FileStore) -> dict[str, Terms]:
     model = find_evaluated(read_manifests(lock, store))
     if isinstance(model, Operator):
         return {case.name: Terms("operator") for case in model.cases}
+    assert isinstance(model, Model)
     terms = {
         output.name: Terms(
             output.type,

@@ -147,7 +147,7 @@ def _measure_repeat(
     epochs = [int(row[0]) for row in columns["evaluation"]]
     complete = steps // batches
     if steps % batches or complete > job.epochs or epochs not in (_due(every, complete), _due(every, complete - 1)):
-        raise InvalidInputError(f"the run has evaluations after epochs {epochs}, which {steps} steps do not give")
+        raise InvalidInputError(f"the run has evaluations after epochs {epochs}, which its {steps} steps do not give")
     quality = (columns["predicted"] == expected).mean(axis=1) if epochs else np.zeros(0)
     reached = [index for index, value in enumerate(quality) if value >= job.target.value]
     if reached and reached[0] != len(epochs) - 1:

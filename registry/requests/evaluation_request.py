@@ -289,7 +289,8 @@ def _type_of(value: object) -> type[AnyRequest]:
         return RequestDocument
     scenario = value.get("scenario")
     name = scenario.get("name") if isinstance(scenario, dict) else None
-    if value.get("level") == "training" or ("level" not in value and (name in TRAINING or "recipe" in value)):
+    level = value.get("level")
+    if level == "training" or (level != "operator" and (name in TRAINING or "recipe" in value)):
         return TrainingRequestDocument
     is_of_operator = name in OPERATOR or not value.keys().isdisjoint(("level", "operator"))
     return OperatorRequestDocument if is_of_operator else RequestDocument

@@ -221,7 +221,9 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
 @click.argument("lock", metavar="[LOCK]", required=False, shell_complete=suggest_files, help="Lockfile or lock id.")
 @click.pass_obj
 def why(invocation: Invocation, target: str, lock: str | None) -> None:
-    """Explain why a lock has this version of an artifact, or without a lock how a model was trained.
+    """Explain a version in a lock, or how a model was trained.
+
+    Without a lock, the model must be promoted from a training.
 
     Example: benchlock why model/digits digits.lock
     """

@@ -73,7 +73,9 @@ def publish(invocation: Invocation, paths: tuple[Path, ...], *, dry_run: bool) -
 @click.option("--below-target", is_flag=True, help="Publish also a repeat that missed the target.")
 @click.pass_obj
 def promote(invocation: Invocation, run: str, target: str, repeat: int, *, below_target: bool) -> None:
-    """Publish the model that a run trained, with its weights and its lock inside the digest.
+    """Publish the model that a run trained.
+
+    The digest of the model contains its weights, the lock, the repeat and the seed.
 
     Example: benchlock promote run/01j0000000000000000000000a --as digits-cnn@1.0.0
     """

@@ -43,7 +43,7 @@ FILES = {
     "peak-loadgen-detail": "peak-loadgen-detail.txt",
     "trace": "trace.safetensors",
     "trace-native": "trace-native.zip",
-    **{weights_role(repeat): f"weights-{repeat}.safetensors" for repeat in range(MAX_REPEATS)},
+    **{f"weights-{repeat}": f"weights-{repeat}.safetensors" for repeat in range(MAX_REPEATS)},
 }
 """The files of a run that are stored, by role: their paths in the output folder."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Recipe, plain
@@ -21,18 +22,19 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
     Raises:
         InvalidInputError: A setting is not mutable, or its value is invalid.
     """
-    optimizer = {**OPTIMIZER_SETTINGS[recipe.optimizer.name], **plain(recipe.optimizer)}
+    defaults = {"implementation": "for-loop", **OPTIMIZER_SETTINGS[recipe.optimizer.name]}
+    allowed = () if recipe.mutable is UNSET else recipe.mutable
     settings: dict[str, Any] = {
-        "optimizer": {**optimizer, "implementation": recipe.optimizer.implementation},
+        "optimizer": {**defaults, **plain(recipe.optimizer)},
         "loss": recipe.loss,
         "batch": recipe.batch,
-        "sampler": {**plain(recipe.sampler), "generator": recipe.sampler.generator},
+        "sampler": {"generator": "pcg64", **plain(recipe.sampler)},
         "evaluate": plain(recipe.evaluate),
     }
     for path, value in changes.items():
         where = f"settings.{path}"
-        if path not in recipe.mutable:
-            mutable = ", ".join(recipe.mutable) or "nothing"
+        if path not in allowed:
+            mutable = ", ".join(allowed) or "nothing"
             what = f"recipe/{recipe.name} {recipe.version} does not allow requests to change {path!r}"
             raise InvalidInputError(what, where=where, next_step=f"mutable here: {mutable}; or publish another recipe")
         *parents, key = path.split(".")

@@ -233,7 +233,7 @@ class Claim(Part, frozen=True, kw_only=True):
     dataset: ClaimDataset
 
 
-class Trained(Part, frozen=True, kw_only=True):
+class TrainingOrigin(Part, frozen=True, kw_only=True):
     """The training that made the weights of a promoted model: its lock, and the repeat with its seed."""
 
     lock: DigestText
@@ -266,7 +266,7 @@ class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     predictions: Detections | UnsetType = UNSET
     files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
     claims: Annotated[tuple[Claim, ...], Meta(max_length=MAX_PORTS)] | UnsetType = UNSET
-    trained: Annotated[Trained, Meta(description="written by benchlock promote")] | UnsetType = UNSET
+    trained: Annotated[TrainingOrigin, Meta(description="of a promoted model")] | UnsetType = UNSET
 
 
 DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
@@ -459,16 +459,17 @@ class Optimizer(Part, frozen=True, kw_only=True):
     eps: NotNegative | UnsetType = UNSET
     momentum: NotNegative | UnsetType = UNSET
     weight_decay: NotNegative | UnsetType = UNSET
-    implementation: Annotated[
-        Literal["for-loop", "foreach", "fused"], Meta(description="it changes bits; absent, for-loop")
-    ] = "for-loop"
+    implementation: (
+        Annotated[Literal["for-loop", "foreach", "fused"], Meta(description="it changes bits; absent, for-loop")]
+        | UnsetType
+    ) = UNSET
 
 
 class Sampler(Part, frozen=True, kw_only=True):
     """The order of samples in an epoch, and the fate of a last batch that is not full."""
 
     kind: Literal["ordered", "shuffle"]
-    generator: Literal["pcg64"] = "pcg64"
+    generator: Annotated[Literal["pcg64"], Meta(description="absent, pcg64")] | UnsetType = UNSET
     last: Literal["drop", "keep"]
 
 
@@ -501,10 +502,15 @@ class Recipe(Part, frozen=True, kw_only=True, tag_field="kind", tag="recipe"):
     evaluate: EvaluationInterval
     inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MAX_PORTS)]
     outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=1)]
-    mutable: Annotated[
-        tuple[Literal["optimizer.lr", "optimizer.momentum", "optimizer.weight_decay", "batch", "evaluate.every"], ...],
-        Meta(max_length=5, description="the settings that a request may change"),
-    ] = ()
+    mutable: (
+        Annotated[
+            tuple[
+                Literal["optimizer.lr", "optimizer.momentum", "optimizer.weight_decay", "batch", "evaluate.every"], ...
+            ],
+            Meta(max_length=5, description="the settings that a request may change"),
+        ]
+        | UnsetType
+    ) = UNSET
     files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
 
 

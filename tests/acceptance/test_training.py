@@ -17,7 +17,6 @@ METRICS = {
     "time_to_quality",
     "cpu_time_to_quality",
     "training_throughput",
-    "training_cost",
     "final_quality",
 }
 
@@ -68,3 +67,52 @@ def test_a_process_repeats_the_weights_of_a_container_bit_for_bit(
     lock, run = trained
     verdict = published.done("rerun", lock, "--against", run["run"], "--isolation", "process", "--allow-code")
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
+
+
+def test_equal_weights_promote_to_one_model_whose_origin_is_shown(
+    published: Commands, trained: tuple[Path, dict[str, Any]]
+) -> None:
+    lock, run = trained
+    first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
+    again = published.done("run", lock)
+    second = published.done("promote", again["run"], "--as", "digits-cnn@1.0.0")
+    assert (first["changed"], second["changed"]) == (True, False)
+    assert first["digest"] == second["digest"]
+    origin = published.done("why", "model/digits-cnn")
+    facts = run["end"]["details"]["training"]["repeats"][0]
+    assert origin["trained"] == {"lock": run["lock"], "repeat": 0, "seed": 42, "weights": facts["weights"]}
+    assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
+    other = published.error(3, "promote", run["run"], "--as", "digits-cnn@1.0.0", "--repeat", "1")
+    assert "already published with different content" in str(other)
+
+
+def test_a_missed_target_is_a_result_that_only_an_option_promotes(published: Commands, tmp_path: Path) -> None:
+    replaced = {"value: 0.97": "value: 1.0", "epochs: 40": "epochs: 1"}
+    lock = lock_request(published, tmp_path, "digits-distribution", **replaced)
+    run = published.done("run", lock)
+    assert {metric["name"] for metric in run["end"]["metrics"]} == {"training_throughput", "final_quality"}
+    error = published.error(1, "promote", run["run"], "--as", "digits-missed@1.0.0")
+    assert "missed its target, top1 1 on the split test" in str(error)
+    assert published.done("promote", run["run"], "--as", "digits-missed@1.0.0", "--below-target")["changed"]
+
+
+def test_a_promoted_model_is_evaluated_like_any_other(published: Commands, tmp_path: Path) -> None:
+    request, lock = tmp_path / "request.yaml", tmp_path / "promoted.lock"
+    request.write_text(
+        """
+schema: 1
+kind: evaluation
+name: promoted
+model: {name: digits-cnn, version: "^1.0"}
+dataset: {name: digits, version: "^1.0", split: test}
+hardware: {os: linux, arch: amd64, device: cpu}
+limits: {time: 5m, memory: 2GiB, cpus: 1, processes: 256}
+scenario: {name: accuracy, batch: 359}
+metrics: [top1]
+seed: 7
+"""
+    )
+    published.done("lock", request, "-o", lock)
+    run = published.done("run", lock)
+    (metric,) = run["end"]["metrics"]
+    assert metric["value"] >= 0.9

@@ -20,7 +20,7 @@ from benchlock.registry.lock.training_settings import resolve_settings
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
 from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, SCORED, check_metrics
-from benchlock.registry.requests.evaluation_request import Request
+from benchlock.registry.requests.evaluation_request import EPOCHS, Request
 from benchlock.registry.requests.hardware_requirements import CPU
 from benchlock.registry.requests.request_types import BatchSweep, TrainingRequestDocument
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
@@ -121,6 +121,12 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
             f"trainings run on the device cpu, but the request admits {', '.join(others)}",
             where="hardware.device",
             next_step="set hardware.device to cpu",
+        )
+    if content.reproduce == "distribution" and EPOCHS not in request.equivalence:
+        raise InvalidInputError(
+            f"distribution needs the margin of {EPOCHS}",
+            where="reproduce",
+            next_step=f"add equivalence: {{{EPOCHS}: 0.25}}",
         )
     if content.target.split == content.dataset.split:
         raise InvalidInputError(

@@ -362,12 +362,9 @@ def _check_metric(name: str, scenario: str | None, place: Place) -> None:
 
 
 def _check_reproduction(request: TrainingRequestDocument, place: Place) -> None:
-    """Check that a request states the margin of epochs if, and only if, reruns are compared by distribution."""
+    """Check that a request states no margin but that of epochs. Whether it needs one is checked at lock time."""
     margins = set() if request.equivalence is UNSET else set(request.equivalence)
-    if request.reproduce == "distribution" and EPOCHS not in margins:
-        step = f"add equivalence: {{{EPOCHS}: 0.25}}"
-        raise place.at("reproduce").error(f"distribution needs the margin of {EPOCHS}", step)
-    if others := sorted(margins - {EPOCHS}):
+    if others := sorted(margins.intersection(request.metrics) - {EPOCHS}):
         raise place.at("equivalence", others[0]).error(f"{others[0]} decides nothing in a training", "remove it")
 
 

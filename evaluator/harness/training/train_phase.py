@@ -5,6 +5,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ class _Training:
         generator = np.random.Generator(np.random.PCG64(derive_purpose_seed(seed, "sampler")))
         samples, labels = self._prepare(self._job.dataset)
         evaluated, expected = self._prepare(self._job.evaluation.dataset)
+        self._check_apart(samples, evaluated)
         every = self._job.settings["evaluate"]["every"]
         for epoch in range(1, self._job.epochs + 1):
             for numbers in self._batches(len(samples), generator):
@@ -116,6 +118,17 @@ class _Training:
         inputs = [self._pipeline.prepare(samples, number).calls[0] for number in range(len(samples))]
         offset = find_scores(self._job).label_offset
         return inputs, np.asarray(list(samples.labels), np.int64) + offset
+
+    def _check_apart(self, samples: list[Tensors], evaluated: list[Tensors]) -> None:
+        """Raise if both splits have a sample in common; the time of this check does not count."""
+        start, cpu = time.perf_counter_ns(), _read_cpu()
+        learned = {_digest(inputs) for inputs in samples}
+        shared = [number for number, inputs in enumerate(evaluated) if _digest(inputs) in learned]
+        if shared:
+            what = f"{len(shared)} of {len(evaluated)} samples of the evaluated split are also in the training split"
+            raise Failure("load", f"dataset: {what}, the first is sample {shared[0]}")
+        self._start += time.perf_counter_ns() - start
+        self._cpu += _read_cpu() - cpu
 
     def _batches(self, count: int, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         sampler, size = self._job.settings["sampler"], self._job.settings["batch"]
@@ -145,6 +158,14 @@ class _Training:
         self.is_reached = right / len(expected) >= self._job.target.value
         self._predicted.append(predicted)
         self._evaluations.append((epoch, time.perf_counter_ns() - self._start, _read_cpu() - self._cpu))
+
+
+def _digest(inputs: Tensors) -> bytes:
+    """Return a digest of the prepared inputs of a sample."""
+    content = sha256()
+    for name in sorted(inputs):
+        content.update(name.encode() + np.ascontiguousarray(inputs[name]).tobytes())
+    return content.digest()
 
 
 def _read_cpu() -> int:

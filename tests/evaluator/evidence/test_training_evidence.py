@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.training_evidence import TrainingEvidence, measure_training
+from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job_parser import parse_training
 from benchlock.evaluator.harness.core.training_job import TrainingJob
 from benchlock.evaluator.harness.training import Trainer, encode_weights, train_phase
@@ -144,7 +145,7 @@ class LinearTrainer:
         return {"weights": self._weights, "bias": self._bias}
 
 
-def make_lock(value: float, epochs: int) -> tuple[Lock, Mapping[Kind, Manifest]]:
+def make_lock(value: float, epochs: int, split: str = "test") -> tuple[Lock, Mapping[Kind, Manifest]]:
     wheel = LockedFile(path="pylock.toml", sha256="0" * 64, size=1)
     platform = LockedPlatform(os="linux", arch="amd64", device="cpu", python="3.11", wheels_lock=wheel)
     content = LockContent(
@@ -156,7 +157,7 @@ def make_lock(value: float, epochs: int) -> tuple[Lock, Mapping[Kind, Manifest]]
         image=LockedImage(name="pytorch-cpu", version="1.0.0", digest=DIGEST, platforms=(platform,)),
         harness=LockedHarness(version="1.6.0", digest=DIGEST, size=1),
         limits=LockedLimits(seconds=60, bytes=1 << 30, cpus=1, processes=64),
-        target=LockedTarget(metric="top1", split="test", value=value),
+        target=LockedTarget(metric="top1", split=split, value=value),
         settings=SETTINGS,
         environment={"PYTHONHASHSEED": "0"},
         scenario={
@@ -268,6 +269,15 @@ def test_a_loss_that_is_not_finite_ends_a_repeat_without_the_target(
         diverged = train(tmp_path / "training", monkeypatch, rate=1e30)
     assert not np.isfinite(diverged.samples["0/loss"][-1])
     assert "epochs_to_quality" not in [metric.name for metric in diverged.measure().metrics]
+
+
+def test_a_training_on_samples_of_the_evaluated_split_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_phase, "build_trainer", lambda *_: LinearTrainer(0.5))
+    lock, manifests = make_lock(0.9, 1, split="train")
+    job = parse_training(job_document(lock, "cpu", manifests))
+    (tmp_path / "dataset").symlink_to(DATA)
+    with pytest.raises(Failure, match="1438 of 1438 samples of the evaluated split are also in the training split"):
+        train_phase.run(job, tmp_path, tmp_path, 0)
 
 
 def test_encoded_weights_do_not_depend_on_order_or_memory_layout() -> None:

@@ -61,21 +61,14 @@ def test_a_training_reports_medians_over_repeats(trained: tuple[Path, dict[str, 
     assert [repeat["seed"] for repeat in repeats] == [42, 43, 44]
 
 
-def test_a_process_repeats_the_weights_of_a_container_bit_for_bit(
-    published: Commands, trained: tuple[Path, dict[str, Any]]
-) -> None:
-    lock, run = trained
-    verdict = published.done("rerun", lock, "--against", run["run"], "--isolation", "process", "--allow-code")
-    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
-
-
-def test_equal_weights_promote_to_one_model_whose_origin_is_shown(
+def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     published: Commands, trained: tuple[Path, dict[str, Any]]
 ) -> None:
     lock, run = trained
     first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
-    again = published.done("run", lock)
-    second = published.done("promote", again["run"], "--as", "digits-cnn@1.0.0")
+    verdict = published.done("rerun", lock, "--against", run["run"])
+    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
+    second = published.done("promote", verdict["run"], "--as", "digits-cnn@1.0.0")
     assert (first["changed"], second["changed"]) == (True, False)
     assert first["digest"] == second["digest"]
     origin = published.done("why", "model/digits-cnn")

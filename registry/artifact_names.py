@@ -10,7 +10,7 @@ from typing import Literal, NewType, get_args
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.versions.semantic_version import Version, key, parse_version
 
-Kind = Literal["model", "framework", "dataset", "image", "operator"]
+Kind = Literal["model", "framework", "dataset", "image", "operator", "recipe"]
 Name = NewType("Name", str)
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -92,6 +92,7 @@ COMMAND_GROUPS = {
     "Artifacts": {
         "publish": ("publish_command.publish", "Publish artifacts to the registry."),
         "init": ("manifest_commands.init", "Generate a commented manifest from a file, or a request."),
+        "promote": ("publish_command.promote", "Publish the model that a run trained."),
         "golden": ("golden_command.golden", "Create or check the golden tensors of a model."),
         "list": ("artifact_commands.list_artifacts", "List published artifacts."),
         "show": ("artifact_commands.show", "Show an artifact or a run."),
@@ -104,7 +105,7 @@ COMMAND_GROUPS = {
         "resolve": ("lock_commands.resolve", "Show the versions that satisfy a request."),
         "lock": ("lock_commands.lock", "Resolve a request and write a lockfile."),
         "diff": ("lock_commands.diff", "Show the differences between two locks."),
-        "why": ("lock_commands.why", "Explain why a lock has this version of an artifact."),
+        "why": ("lock_commands.why", "Explain a version in a lock, or how a model was trained."),
     },
     "Runs": {
         "eval": ("eval_command.evaluate", "Evaluate a model on a dataset: publish, lock and run."),

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import UNSET
 from msgspec.structs import asdict
 
 from benchlock.api.cli import output
+from benchlock.api.cli.artifact_commands import find_artifact
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say, say_lines
 from benchlock.api.cli.run_options import read_lock, suggest_files, suggest_targets
@@ -28,7 +30,8 @@ from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
 from benchlock.registry.lock.lock_diff import Change
 from benchlock.registry.lock.lock_diff import diff as difference
-from benchlock.registry.lock.lockfile import Lock, dump
+from benchlock.registry.lock.lockfile import Lock, dataset_of, dump
+from benchlock.registry.manifests import Model, plain
 from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.resolver_types import Resolution
 
@@ -215,13 +218,18 @@ def diff(invocation: Invocation, before: str, after: str) -> None:
 
 @click.command()
 @click.argument("target", metavar="KIND/NAME", shell_complete=suggest_targets, help="Artifact of the lock.")
-@click.argument("lock", metavar="LOCK", shell_complete=suggest_files, help="Lockfile or lock id.")
+@click.argument("lock", metavar="[LOCK]", required=False, shell_complete=suggest_files, help="Lockfile or lock id.")
 @click.pass_obj
-def why(invocation: Invocation, target: str, lock: str) -> None:
-    """Explain why a lock has this version of an artifact.
+def why(invocation: Invocation, target: str, lock: str | None) -> None:
+    """Explain a version in a lock, or how a model was trained.
+
+    Without a lock, the model must be promoted from a training.
 
     Example: benchlock why model/digits digits.lock
     """
+    if lock is None:
+        _explain_training(invocation, target)
+        return
     kind, name, constraint = parse_target(target)
     if constraint is not None:
         raise InvalidInputError(
@@ -232,3 +240,24 @@ def why(invocation: Invocation, target: str, lock: str) -> None:
         output.print_json(answer.why)
     else:
         output.echo_lines(output.append_commands(answer.prose))
+
+
+def _explain_training(invocation: Invocation, target: str) -> None:
+    """Print the training of a model: its lock, repeat and seed, and everything that the lock names."""
+    entry = find_artifact(invocation, target)
+    manifest = invocation.opened.catalogue.manifest(entry.reference)
+    if not isinstance(manifest, Model) or manifest.trained is UNSET:
+        raise InvalidInputError(
+            f"{entry.reference} was not promoted from a training", where=target, next_step="name a lock as well"
+        )
+    trained, lock = manifest.trained, read_lock(invocation, manifest.trained.lock)
+    artifacts = {kind: f"{kind}/{artifact.name}@{artifact.version}" for kind, artifact in lock.artifacts().items()}
+    splits = {"split": dataset_of(lock).split, "target": plain(lock.target)}
+    if invocation.as_json:
+        digests = {kind: artifact.digest for kind, artifact in lock.artifacts().items()}
+        document = {"model": str(entry.reference), "trained": plain(trained), "artifacts": artifacts}
+        output.print_json(document | {"digests": digests} | splits)
+        return
+    output.print_fields({"model": str(entry.reference), "weights": trained.weights, "lock": trained.lock})
+    output.print_fields({"repeat": str(trained.repeat), "seed": str(trained.seed)})
+    output.print_fields({f"  {kind}": name for kind, name in artifacts.items()} | {"  split": splits["split"]})

@@ -104,7 +104,7 @@ class LockRunner:
             BenchlockError: As ``find_original``, ``Runner.run`` and ``judge_rerun``.
         """
         original, skipped = self._find_original(lock, against)
-        count = repeat or (REPEATS if margins_of(lock) else 1)
+        count = repeat or (REPEATS if margins_of(lock) and not lock.recipe else 1)
 
         def once(part_of: Mapping[str, Any]) -> Run:
             run = self.run(lock, original=original, part_of=part_of if count > 1 else None)

@@ -82,11 +82,12 @@ class OfferedPlatform(Struct, frozen=True, kw_only=True):
 class ResolveResponse(Struct, frozen=True, kw_only=True):
     """The versions that satisfy a request, and the platforms that it admits.
 
-    There are a model and a dataset, or an operator.
+    There are a model and a dataset, or a recipe and a dataset, or an operator.
     """
 
     model: ChosenVersion | UnsetType = UNSET
     operator: ChosenVersion | UnsetType = UNSET
+    recipe: ChosenVersion | UnsetType = UNSET
     framework: ChosenVersion
     image: ChosenVersion
     dataset: ChosenVersion | UnsetType = UNSET
@@ -176,11 +177,12 @@ def decode_resolution(resolved: ResolveResponse) -> Resolution:
     """Decode a resolution.
 
     Raises:
-        InvalidInputError: The server chose neither a model nor an operator.
+        InvalidInputError: The server chose no model, operator or recipe.
     """
-    subject = resolved.model if resolved.operator is UNSET else resolved.operator
-    if subject is UNSET:
-        raise InvalidInputError("the server chose neither a model nor an operator", next_step="upgrade benchlock")
+    subjects = (resolved.model, resolved.operator, resolved.recipe)
+    subject = next((subject for subject in subjects if subject is not UNSET), None)
+    if subject is None:
+        raise InvalidInputError("the server chose no model, operator or recipe", next_step="upgrade benchlock")
     platforms: tuple[Offer, ...] = tuple(
         (platform.os, platform.arch, platform.device, platform.python, platform.layered)
         for platform in resolved.platforms

@@ -29,13 +29,13 @@ from benchlock.evaluator.harness.phases.scoring import Score, score
 from benchlock.evaluator.records.evidence_status import FOLDER
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.runner.job_folder import job_document
-from benchlock.evaluator.runner.lock_verification import read_manifests
+from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.evaluator.statistics.metric_types import PairedTest
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_measures
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, dataset_of, dump, load
-from benchlock.registry.manifests import Dataset, Manifest, Model, plain
+from benchlock.registry.manifests import Dataset, Manifest, Operator, plain
 from benchlock.registry.manifests.metric_definitions import is_quality
 
 _STALE: Final = 24 * 3600.0
@@ -143,12 +143,13 @@ def list_label_files(lock: Lock, manifests: Mapping[Kind, Manifest], store: Blob
     Raises:
         IntegrityError: The listing of a tree is missing.
     """
-    dataset, model = manifests["dataset"], manifests["model"]
+    dataset, model = manifests["dataset"], find_evaluated(manifests)
     assert isinstance(dataset, Dataset)
-    assert isinstance(model, Model)
+    assert not isinstance(model, Operator)
+    split = dataset_of(lock).split if lock.target is UNSET else lock.target.split
     # The labels are in the files that the split names, or in a file for each sample.
     are_few = dataset.format in _OF_FILES and model.task != _SEGMENTATION
-    named = _named_files(dataset, dataset_of(lock).split) if are_few else None
+    named = _named_files(dataset, split) if are_few else None
     return [entry for entry in _entries(lock, store) if named is None or entry[0] in named]
 
 

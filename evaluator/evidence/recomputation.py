@@ -15,7 +15,7 @@ from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.evaluator.evidence.class_details import describe_classes
 from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
-from benchlock.evaluator.evidence.operator_evidence import OperatorFailure, measure_operator
+from benchlock.evaluator.evidence.operator_evidence import OperatorEvidence, OperatorFailure, measure_operator
 from benchlock.evaluator.evidence.prediction_scores import (
     LARGEST_PREDICTIONS,
     NonFiniteError,
@@ -37,6 +37,7 @@ from benchlock.evaluator.evidence.timed_phases import (
 )
 from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
 from benchlock.evaluator.evidence.trace_evidence import TRACE, read_overheads
+from benchlock.evaluator.evidence.training_evidence import TrainingEvidence, measure_training
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
@@ -100,6 +101,7 @@ COPIED_KEYS: Final = (
     "peak",
     "trace",
     "operator",
+    "training",
     "resources",
 )
 """The keys of ``result.json`` that are copied into a record's details."""
@@ -211,7 +213,8 @@ def _lay_labels(
     subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, folder: Path
 ) -> dict[str, Any] | None:
     """Lay the labels out; return the packed error if that fails, because some runs need no labels."""
-    if "result" not in blobs or "predictions" not in blobs or not any(map(is_quality, subject.lock.metrics)):
+    needs_labels = subject.lock.recipe or any(map(is_quality, subject.lock.metrics))
+    if "result" not in blobs or "predictions" not in blobs or not needs_labels:
         return None
     try:
         lay_labels(subject.lock, subject.manifests, store, folder)
@@ -259,10 +262,10 @@ def _recompute(
         return facts
     framework = subject.manifests["framework"]
     assert isinstance(framework, Framework)
-    if (failure := find_mismatch(result, subject.platform, framework)) is not None or subject.lock.operator:
-        return (
-            _recompute_operator(subject, facts, files, document) if failure is None else replace(facts, failure=failure)
-        )
+    failure = find_mismatch(result, subject.platform, framework)
+    if failure is not None or not subject.lock.model:
+        facts = replace(facts, failure=failure)
+        return facts if failure else _recompute_level(subject, facts, files, document, (labels, missing))
     evidence = Evidence(subject, result, document, files)
     try:
         check_requirements(subject.lock, document, files)
@@ -289,12 +292,25 @@ def _recompute(
     )
 
 
-def _recompute_operator(
-    subject: Subject, facts: Recomputation, files: Mapping[str, Path], document: Mapping[str, Any]
+def _recompute_level(
+    subject: Subject,
+    facts: Recomputation,
+    files: Mapping[str, Path],
+    document: Mapping[str, Any],
+    laid: tuple[Path, dict[str, Any] | None],
 ) -> Recomputation:
+    """Recompute a run of an operator or of a training; ``laid`` is the folder of the labels, or why there is none."""
+    labels, missing = laid
     try:
         check_requirements(subject.lock, document, files)
-        measured = measure_operator(subject.lock, subject.manifests, files, document)
+        measured: OperatorEvidence | TrainingEvidence
+        if subject.lock.operator:
+            measured = measure_operator(subject.lock, subject.manifests, files, document)
+        else:
+            _refuse_missing(missing)
+            measured = measure_training(subject.lock, subject.manifests, files, document, labels)
+    except UnreadableLabelsError:
+        raise
     except InvalidInputError as error:
         kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
         return replace(facts, failure=Failure(kind, error.what))
@@ -333,10 +349,15 @@ def _failure_class(error: InvalidInputError) -> FailureClass:
     return "loadgen-invalid" if isinstance(error, InvalidLoadError) else "crash"
 
 
-def _score(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Score:
+def _refuse_missing(missing: dict[str, Any] | None) -> None:
+    """Raise the packed error of labels that could not be laid out."""
     if missing is not None:
         error = unpack_error(missing)
         raise UnreadableLabelsError(error.what) if isinstance(error, InvalidInputError) else error
+
+
+def _score(subject: Subject, files: Mapping[str, Path], labels: Path, missing: dict[str, Any] | None) -> Score:
+    _refuse_missing(missing)
     return score_predictions(subject.lock, subject.manifests, files, labels)
 
 

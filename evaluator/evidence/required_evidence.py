@@ -33,6 +33,9 @@ FIRST_MEASURED: Final = (1, 4)
 FIRST_OPERATORS: Final = (1, 5)
 """The first version of the harness that measures operators."""
 _PAIRED: Final = "paired"
+FIRST_TRAININGS: Final = (1, 6)
+"""The first version of the harness that trains recipes."""
+_TIME_TO_QUALITY: Final = "time_to_quality"
 _TENSOR_ROLES: Final = ("predictions", "reference", "samples", "pipeline-samples", "quality", "trace")
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
@@ -65,7 +68,7 @@ _ACCOUNT: Final = (
 
 def is_timed(lock: Lock) -> bool:
     """Return whether a run of the lock times calls of a model or starts of processes."""
-    return bool(lock.scenario["name"] not in ("accuracy", _PAIRED))
+    return bool(lock.scenario["name"] not in ("accuracy", _PAIRED, _TIME_TO_QUALITY))
 
 
 def is_driven(lock: Lock) -> bool:
@@ -199,6 +202,9 @@ _TABLE: Final = (
     Requirement(
         FIRST_OPERATORS, _is_scenario(_PAIRED), ("predictions", "reference", "samples"), fields=("operator.cases",)
     ),
+    Requirement(
+        FIRST_TRAININGS, _is_scenario(_TIME_TO_QUALITY), ("predictions", "samples"), fields=("training.repeats",)
+    ),
     Requirement(FIRST_TRACED, _is_traced(), ("trace",), fields=_under("trace", "level", "calls", "rows")),
     *(
         Requirement(
@@ -222,6 +228,7 @@ _EXCLUSIVE: Final = {
     "peak": _has_peak,
     "trace": _is_traced(),
     "operator": _is_scenario(_PAIRED),
+    "training": _is_scenario(_TIME_TO_QUALITY),
 }
 """The parts of ``result.json`` that only runs of certain locks have."""
 

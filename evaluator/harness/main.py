@@ -18,6 +18,7 @@ from .core.phase_reports import write_json
 from .core.resource_usage import read_peak_memory
 from .core.scenarios import JobError
 from .core.supervisor import fork_phase, phase_report, run_phase
+from .core.training_job import MAX_REPEATS, TRAIN, TrainingJob
 
 RESULT_SCHEMA = 1
 
@@ -38,6 +39,8 @@ _PHASES = (
     "trace-probe",
     "reference",
     "operator",
+    "evaluate",
+    *(f"{TRAIN}{repeat}" for repeat in range(MAX_REPEATS)),
     *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
 
@@ -70,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run_phase(phase: str, job: Job | OperatorJob, folder: Path, output: Path, options: argparse.Namespace) -> None:
+def _run_phase(
+    phase: str, job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, options: argparse.Namespace
+) -> None:
     """Run one phase, in a process of its own; ``options`` holds the options of a phase."""
     os.chdir(output)
     if failure := find_missing_packages() or find_missing_library(job):
@@ -81,7 +86,9 @@ def _run_phase(phase: str, job: Job | OperatorJob, folder: Path, output: Path, o
     execute_phase(phase, job, folder, output, PhaseArguments(options.since, options.rate))
 
 
-def _run(job: Job | OperatorJob, folder: Path, output: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _run(
+    job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, options: argparse.Namespace
+) -> dict[str, Any]:
     """Return the result of all phases, or of those before the first that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
@@ -120,10 +127,17 @@ def _run(job: Job | OperatorJob, folder: Path, output: Path, options: argparse.N
         "peak": reports.get("peak", {}).get("peak"),
         "trace": reports.get("trace", {}).get("trace"),
         "operator": reports.get("operator", {}).get("operator"),
+        "training": _training(reports),
         "resources": {"peak_memory": read_peak_memory(job.isolation)},
         "environment": describe_environment(job.threads, threads, device),
         "timings": timings,
     }
+
+
+def _training(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the facts of each repeat of a training; None without repeats."""
+    repeats = [report["repeat"] for phase, report in reports.items() if phase.startswith(TRAIN)]
+    return {"repeats": repeats} if repeats else None
 
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -60,6 +60,8 @@ def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
         "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (a.scenario, b.scenario),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
+        "target of the training": (a.target, b.target),
+        "interval of evaluations": (_evaluation(a), _evaluation(b)),
         "trace": (a.request.get("trace", "none"), b.request.get("trace", "none")),
         "price of the machine": (_price(a), _price(b)) if COST in _shared(a, b) else (None, None),
         "harness": (a.harness.digest, b.harness.digest),
@@ -75,6 +77,11 @@ def _without_seeds(lock: Lock) -> dict[str, Any]:
     parts["request"].pop("seed", None)
     parts["scenario"].pop("seeds", None)
     return lock.document | parts
+
+
+def _evaluation(lock: Lock) -> Any:  # noqa: ANN401 - the settings of a lock
+    """Return how often a training is evaluated, to which its number of epochs is rounded up."""
+    return None if lock.settings is UNSET else lock.settings.get("evaluate", {}).get("every")
 
 
 def _price(lock: Lock) -> tuple[Any, ...]:

@@ -113,8 +113,7 @@ def _rank(systems: Sequence[System], quality: str, timed: Mapping[System, float]
         fastest = min(timed, key=lambda system: timed[system])
         what = "shortest online latency" if len(timed) > 1 else "online latency"
         sentences.append(f"The {what} is {format_duration(timed[fastest])}, of {fastest.name} (trimmed mean).")
-    if sentences:
-        yield " ".join(sentences)
+    yield " ".join(sentences) or "No run measured the quality or the online latency of a model."
     if len(timed) > 1:
         yield "Times of single runs decide nothing about small differences: an interleaved comparison measures those."
 

@@ -16,7 +16,7 @@ from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform
-from benchlock.registry.manifests import Evaluated, Model, Operator
+from benchlock.registry.manifests import Evaluated, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import Code
 from benchlock.registry.requests.evaluation_request import conditions_of
 from benchlock.registry.requests.hardware_requirements import (
@@ -372,6 +372,8 @@ def _code(model: Evaluated) -> str | None:
     """Return where the model's code is referenced; None if it has none."""
     if isinstance(model, Operator):
         return "reference" if isinstance(model.reference, Code) else None
+    if isinstance(model, Recipe):
+        return "network"
     return _attached_code(model) or (f"format: {EXPORTED}" if model.format == EXPORTED else None)
 
 

@@ -15,11 +15,12 @@ from msgspec import UNSET
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.evaluator.harness.core.training_job import WEIGHTS
 from benchlock.evaluator.harness_archive import add_bytecode
 from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedFile, dataset_of
-from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, Operator, plain
+from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, Operator, Recipe, plain
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``; the harness checks it, too."""
@@ -31,7 +32,7 @@ INTERPRETER = {
 }
 """Environment variables of the harness's interpreter; a fixed hash seed makes orders of sets reproducible."""
 
-_LAID = ("model", "operator", "dataset")
+_LAID = ("model", "operator", "recipe", "dataset")
 """The kinds whose files a job folder may have, in folders of the same names."""
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o444
@@ -182,6 +183,9 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
     operator = manifests.get("operator")
     if isinstance(operator, Operator):
         return _operator_document(lock, device, operator, manifests["framework"])
+    recipe = manifests.get("recipe")
+    if isinstance(recipe, Recipe):
+        return _training_document(lock, device, recipe, manifests)
     model, dataset, framework = (manifests[kind] for kind in ("model", "dataset", "framework"))
     assert isinstance(model, Model)
     assert isinstance(dataset, Dataset)
@@ -196,16 +200,12 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
     for key in ("signature", "code", "unsafe", "predictions"):
         if getattr(model, key) is not UNSET:
             model_part[key] = plain(getattr(model, key))
-    dataset_part: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[dataset_of(lock).split])}
-    for key in ("labels", "ignore_label"):
-        if getattr(dataset, key) is not UNSET:
-            dataset_part[key] = getattr(dataset, key)
     scenario = {name: value for name, value in lock.scenario.items() if name != "seeds"}
     return {
         "schema": SCHEMA,
         "task": model.task,
         "model": model_part,
-        "dataset": dataset_part,
+        "dataset": _describe_split(dataset, dataset_of(lock).split),
         "scenario": scenario,
         "metrics": list(lock.metrics),
         "threads": lock.limits.cpus,
@@ -213,6 +213,56 @@ def job_document(lock: Lock, device: str, manifests: Mapping[Kind, Manifest]) ->
         "seeds": lock.scenario["seeds"],
         "lock_fingerprint": fingerprint_lock(lock),
         "trace": lock.request.get("trace", "none"),
+    }
+
+
+def _describe_split(dataset: Dataset, split: str) -> dict[str, Any]:
+    part: dict[str, Any] = {"format": dataset.format, "split": plain(dataset.splits[split])}
+    for key in ("labels", "ignore_label"):
+        if getattr(dataset, key) is not UNSET:
+            part[key] = getattr(dataset, key)
+    return part
+
+
+def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
+    """Return the content of ``job.json`` for a recipe; its key ``evaluation`` is the job of the trained model."""
+    dataset, framework = manifests["dataset"], manifests["framework"]
+    assert isinstance(dataset, Dataset)
+    assert isinstance(framework, Framework)
+    assert lock.target is not UNSET
+    assert lock.settings is not UNSET
+    assert lock.environment is not UNSET
+    files = [{"path": file.path, "role": file.role} for file in recipe.files]
+    evaluation: dict[str, Any] = {
+        "schema": SCHEMA,
+        "task": recipe.task,
+        "model": {
+            "format": "safetensors",
+            "predictor": framework.predictor,
+            "inputs": plain(recipe.inputs),
+            "outputs": plain(recipe.outputs),
+            "files": [*files, {"path": WEIGHTS, "role": "weights"}],
+            "code": plain(recipe.network),
+        },
+        "dataset": _describe_split(dataset, lock.target.split),
+        "scenario": {"name": "accuracy", "batch": lock.settings["evaluate"]["batch"], "warmup": 0},
+        "metrics": [],
+        "threads": lock.limits.cpus,
+        "device": device,
+        "seeds": {"qsl": 0, "sample_index": 0, "schedule": 0},
+        "lock_fingerprint": fingerprint_lock(lock),
+    }
+    return {
+        "schema": SCHEMA,
+        "network": plain(recipe.network),
+        "settings": lock.settings,
+        "dataset": _describe_split(dataset, dataset_of(lock).split),
+        "evaluation": evaluation,
+        "target": plain(lock.target),
+        "scenario": {name: value for name, value in lock.scenario.items() if name != "seeds"},
+        "seeds": lock.scenario["seeds"],
+        "environment": {name: value or None for name, value in lock.environment.items()},
+        "metrics": list(lock.metrics),
     }
 
 
@@ -234,7 +284,7 @@ def _operator_document(lock: Lock, device: str, operator: Operator, framework: M
 
 
 def _files(lock: Lock, verified: VerifiedFiles) -> Iterator[tuple[str, Digest]]:
-    """Yield the path below the job folder, and the digest, of every file of the model, the operator and the dataset."""
+    """Yield the path below the job folder, and the digest, of every file of what is evaluated and of the dataset."""
     for kind, artifact in lock.artifacts().items():
         for file in artifact.files if kind in _LAID else ():
             yield from _list_files(kind, file, verified)

@@ -72,8 +72,8 @@ def read_manifests(lock: Lock, store: BlobReader) -> Mapping[Kind, Manifest]:
 
 
 def find_evaluated(manifests: Mapping[Kind, Manifest]) -> Evaluated:
-    """Return the manifest of the model or operator that a lock evaluates."""
-    evaluated = manifests.get("operator") or manifests["model"]
+    """Return the manifest of the model, operator or recipe that a lock evaluates."""
+    evaluated = manifests.get("operator") or manifests.get("recipe") or manifests["model"]
     assert isinstance(evaluated, Evaluated)
     return evaluated
 
@@ -146,7 +146,7 @@ def _distinct(blobs: Sequence[BlobReference]) -> list[BlobReference]:
 
 NamedFiles = set[tuple[str, str]]
 """Pairs of a file's path and its SHA-256."""
-_LISTED: Final = ("model", "operator", "dataset")
+_LISTED: Final = ("model", "operator", "recipe", "dataset")
 """The kinds whose files a lock lists completely."""
 
 
@@ -164,6 +164,8 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
     assert isinstance(image, Image)
     if isinstance(dataset, Dataset) and lock.dataset is not UNSET and lock.dataset.split not in dataset.splits:
         raise _disagreement(f"dataset/{lock.dataset.name}@{lock.dataset.version}", f"no split {lock.dataset.split!r}")
+    if isinstance(dataset, Dataset) and lock.target is not UNSET and lock.target.split not in dataset.splits:
+        raise _disagreement(f"dataset/{dataset.name}@{dataset.version}", f"no split {lock.target.split!r}")
     for fault in _environment_faults(platform, image):
         raise _disagreement(f"image/{lock.image.name}@{lock.image.version} ({platform})", fault)
 

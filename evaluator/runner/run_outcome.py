@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.harness.core.training_job import MAX_REPEATS
 from benchlock.evaluator.runner.job_folder import SCHEMA
 from benchlock.registry.lock.lockfile import LockedPlatform
 from benchlock.registry.manifests import Framework
@@ -21,6 +22,13 @@ from benchlock.registry.text.quantities import spell_bytes
 from benchlock.registry.versions.semantic_version import from_pep440, parse_version
 
 RESULT = "result.json"
+
+
+def weights_role(repeat: int) -> str:
+    """Return the role of the weights of a repeat of a training."""
+    return f"weights-{repeat}"
+
+
 FILES = {
     "result": RESULT,
     "predictions": "predictions.safetensors",
@@ -35,6 +43,7 @@ FILES = {
     "peak-loadgen-detail": "peak-loadgen-detail.txt",
     "trace": "trace.safetensors",
     "trace-native": "trace-native.zip",
+    **{f"weights-{repeat}": f"weights-{repeat}.safetensors" for repeat in range(MAX_REPEATS)},
 }
 """The files of a run that are stored, by role: their paths in the output folder."""
 

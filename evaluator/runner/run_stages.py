@@ -82,8 +82,8 @@ def harness_version(lock: Lock) -> tuple[int, int]:
 
 
 def has_stages(lock: Lock) -> bool:
-    """Return whether the locked harness can keep the labels from the model; an operator has none."""
-    return lock.operator is UNSET and harness_version(lock) >= FIRST_HARNESS
+    """Return whether the locked harness can keep the labels from the model; only a model has such stages."""
+    return lock.model is not UNSET and harness_version(lock) >= FIRST_HARNESS
 
 
 def choose_order_seed(lock: Lock) -> str:

@@ -15,18 +15,21 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.comparison_types import Verdict, read_turn
+from benchlock.evaluator.records.comparison_types import Agreement, Conclusion, Verdict, read_turn
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
 from benchlock.evaluator.records.run_comparison import Sides, differing_processors, host_differences, judge
 from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunFilter, RunId
+from benchlock.evaluator.records.training_agreement import compare_distributions, find_different_bits, read_training
 from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests import Operator
+from benchlock.registry.manifests import Model, Operator
+from benchlock.registry.requests.evaluation_request import EPOCHS
 
 PREDICTIONS = "predictions"
+SAMPLES = "samples"
 UNRELEASED: Final = "is not a released harness"
 """A phrase of the reason why equal predictions do not count."""
 REPEATS = 12
@@ -271,10 +274,59 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
         tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
         for side in (sides.originals, sides.reruns)
     )
+    if lock.recipe is not UNSET and _is_done(original) and _is_done(again):
+        return _restrict(_judge_training(lock, original, again, store), lock, again)
     marked_sides = replace(sides, originals=originals, reruns=reruns)
     before, after = mark_run(original, lock, store), mark_run(again, lock, store)
     verdict = judge(before, after, agreement, find_margins(lock, again), marked_sides, lock.scenario["name"])
     return _restrict(verdict, lock, again)
+
+
+def _is_done(run: Run) -> bool:
+    return run.end is not None and run.end.outcome == "done"
+
+
+def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:
+    """Return the verdict on a training: on its bits, or on the distribution of its epochs.
+
+    Bits decide on the same kind of processor alone. On another one, a request for bits is undecided unless it states
+    the margin of epochs.
+    """
+    trainings = []
+    for run in (original, again):
+        assert run.end is not None
+        blob = run.end.blobs[SAMPLES]
+        verify(store, blob.digest, name=f"{run.id} {SAMPLES}", size=blob.size)
+        try:
+            trainings.append(read_training(run.end.details, store.path(blob.digest)))
+        except ValueError as error:
+            raise InvalidInputError(f"{run.id}: {error}", where=run.id, next_step="choose another run") from error
+    ids = (original.id, again.id)
+    difference = find_different_bits(trainings[0], trainings[1])
+    margin = margins_of(lock).get(EPOCHS)
+    if lock.request.get("reproduce") == "bits":
+        if difference is None:
+            text = f"weights and losses of {len(trainings[0].weights)} repeats are bit-equal"
+            return Verdict("reproduced", (text,), (), *ids, "bit-equal")
+        if not differing_processors(original, again):
+            return Verdict("not reproduced", (difference,), (), *ids, "different")
+        processors = f"the processors differ, so bits decide nothing: {difference}"
+        if margin is None:
+            step = f"add equivalence: {{{EPOCHS}: 0.25}} to the request to compare distributions"
+            return Verdict("undecided", (processors, step), (), *ids, None)
+    assert margin is not None
+    compared = compare_distributions(trainings[0], trainings[1], margin)
+    word = _TRAINING_VERDICTS[compared.answer]
+    bits = "all weights and losses are bit-equal" if difference is None else difference
+    predictions: Agreement | None = "bit-equal" if difference is None else None
+    return Verdict(word, (compared.reason,), (bits,), *ids, predictions)
+
+
+_TRAINING_VERDICTS: Final[Mapping[str, Conclusion]] = {
+    "equivalent": "reproduced",
+    "different": "not reproduced",
+    "inconclusive": "undecided",
+}
 
 
 def _restrict(verdict: Verdict, lock: Lock, again: Run) -> Verdict:
@@ -328,6 +380,8 @@ def _is_verified(run: Run) -> bool:
 
 
 def _compare_stored_predictions(lock: Lock, original: Run, again: Run, store: FileStore) -> PredictionAgreement | None:
+    if lock.recipe is not UNSET:
+        return None
     blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
     if blobs == [None, None]:
         return None
@@ -350,6 +404,7 @@ def _terms(lock: Lock, store: FileStore) -> dict[str, Terms]:
     model = find_evaluated(read_manifests(lock, store))
     if isinstance(model, Operator):
         return {case.name: Terms("operator") for case in model.cases}
+    assert isinstance(model, Model)
     terms = {
         output.name: Terms(
             output.type,

@@ -63,10 +63,10 @@ def rows_of_version(manifest: Manifest) -> tuple[Values, Iterable[tuple[Table, l
 def rows_of_lock(lock: Lock) -> tuple[Values, list[Values]]:
     """Return the row of a lock without text and time, and a row without the lock's id for each blob it references."""
     row: dict[str, Any] = {"id": lock.id, "request": lock.request.get("name", "")}
-    # A lock of an operator has no model and no dataset: their columns are empty.
+    # A lock of an operator or a recipe has no model: its columns are empty, and so may be those of the dataset.
     row |= dict.fromkeys(("model", "model_version", "dataset", "dataset_version"), "")
     for kind, artifact in lock.artifacts().items():
-        if kind != "operator":
+        if kind not in ("operator", "recipe"):
             row |= {kind: artifact.name, f"{kind}_version": artifact.version}
     trees: dict[Digest, bool] = {}
     for blob in list_blob_references(lock):

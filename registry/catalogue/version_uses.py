@@ -20,14 +20,16 @@ from benchlock.registry.database.registry_schema import actions, locks, requirem
 from benchlock.registry.lock.lockfile import load
 from benchlock.registry.versions.version_ranges import Constraint
 
-_OPERATOR_LOCKS: Final = 1000
-"""The maximum number of locks of operators that a page reads to find those of one version."""
+_WITHOUT_COLUMN: Final = ("operator", "recipe")
+"""The kinds whose versions no column of a lock names."""
+_EXAMINED_LOCKS: Final = 1000
+"""The maximum number of locks without a model that a page reads to find those of one version."""
 _TIME_DIGITS: Final = 10
 """The digits of an id that are its time."""
 
 
 class ListedLock(NamedTuple):
-    """A stored lock on a page; ``model`` and ``dataset`` are None in a lock of an operator."""
+    """A stored lock on a page; ``model`` and ``dataset`` are None in a lock without one."""
 
     id: Digest
     created_at: datetime
@@ -107,8 +109,8 @@ def read_locks_with(
 ) -> LockPage:
     """Read at most ``limit`` locks with a version, newest first.
 
-    No column names the operator of a lock, so that the newest locks of operators are read: a page may be short although
-    the list continues.
+    No column names the operator or the recipe of a lock, so that the newest locks without a model are read: a page may be
+    short although the list continues.
 
     Args:
         connection: The connection.
@@ -120,16 +122,16 @@ def read_locks_with(
     query = _select_locks().order_by(*(column.desc() for column in order))
     if after is not None:
         query = query.where(tuple_(*order) < tuple_(literal(after[0], Moment), literal(after[1])))
-    if reference.kind != "operator":
+    if reference.kind not in _WITHOUT_COLUMN:
         name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
         query = query.where(name == reference.name, version == str(reference.version))
         found = tuple(map(_lock_of, connection.execute(query.limit(limit + 1))))
         return LockPage(found[:limit], found[limit - 1].key if len(found) > limit else None)
-    rows = connection.execute(query.add_columns(locks.c.text).where(locks.c.model == "").limit(_OPERATOR_LOCKS)).all()
+    rows = connection.execute(query.add_columns(locks.c.text).where(locks.c.model == "").limit(_EXAMINED_LOCKS)).all()
     matching = [_lock_of(row) for row in rows if _has_subject(row, reference)]
     if len(matching) > limit:
         return LockPage(tuple(matching[:limit]), matching[limit - 1].key)
-    return LockPage(tuple(matching), _lock_of(rows[-1]).key if len(rows) == _OPERATOR_LOCKS else None)
+    return LockPage(tuple(matching), _lock_of(rows[-1]).key if len(rows) == _EXAMINED_LOCKS else None)
 
 
 def _select_locks() -> Select[Any]:
@@ -152,10 +154,10 @@ def _lock_of(row: Row[Any]) -> ListedLock:
 
 def _has_subject(row: Row[Any], reference: Reference) -> bool:
     try:
-        subject = load(row.text, row.id).subject
+        artifact = load(row.text, row.id).artifacts().get(reference.kind)
     except BenchlockError:  # a damaged lock uses nothing that could be named
         return False
-    return (subject.name, subject.version) == (reference.name, str(reference.version))
+    return artifact is not None and (artifact.name, artifact.version) == (reference.name, str(reference.version))
 
 
 def read_dependents(

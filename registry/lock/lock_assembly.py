@@ -14,8 +14,10 @@ from benchlock.registry.artifact_names import Kind
 from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
 from benchlock.registry.inspection.formats.image_documents import Configuration, ListedWheel, parse_configuration
 from benchlock.registry.lock.lock_feasibility import (
+    Chosen,
     ChosenManifests,
     ChosenOperator,
+    ChosenRecipe,
     check_answerable,
     check_index,
     check_labels,
@@ -37,13 +39,21 @@ from benchlock.registry.lock.lockfile import (
     LockedLayer,
     LockedLimits,
     LockedPlatform,
+    LockedTarget,
     from_content,
     read,
 )
+from benchlock.registry.lock.training_settings import make_environment, resolve_settings
 from benchlock.registry.manifests import File, Image, Platform, files_of
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
-from benchlock.registry.requests.evaluation_request import Request, conditions_of, derive_case_seeds, derive_seeds
-from benchlock.registry.requests.request_types import OperatorRequestDocument, RequestDocument
+from benchlock.registry.requests.evaluation_request import (
+    Request,
+    conditions_of,
+    derive_case_seeds,
+    derive_repeat_seeds,
+    derive_seeds,
+)
+from benchlock.registry.requests.request_types import OperatorRequestDocument, TrainingRequestDocument
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.resolver_types import Candidate, Need, Question, Requirement, Resolution, Snapshot
@@ -67,6 +77,10 @@ def question_of(request: Request) -> Question:
         subject = requirement("operator", content.operator.name, content.operator.version)
         dataset = None
         need: Need | None = ("framework", content.framework.name, ANY.text)
+    elif isinstance(content, TrainingRequestDocument):
+        subject = requirement("recipe", content.recipe.name, content.recipe.version)
+        dataset = requirement("dataset", content.dataset.name, content.dataset.version)
+        need = ("framework", content.framework.name, ANY.text)
     else:
         subject = requirement("model", content.model.name, content.model.version)
         dataset, need = requirement("dataset", content.dataset.name, content.dataset.version), None
@@ -96,10 +110,10 @@ def preferences_of(lock: Lock, upgrade: Collection[tuple[Kind, str]] = ()) -> Pr
     return {key: version for key, version in chosen.items() if key not in upgrade}
 
 
-def file_questions(request: Request, chosen: ChosenManifests | ChosenOperator) -> FileQuestions:
+def file_questions(request: Request, chosen: Chosen) -> FileQuestions:
     """Return the questions about files that ``build_lock`` needs answered: labels, indexes and wheels."""
     wheels = [platform.wheels for platform in list_admitted_platforms(request, chosen) if platform.wheels is not UNSET]
-    if isinstance(chosen, ChosenOperator):
+    if not isinstance(chosen, ChosenManifests):
         return FileQuestions(wheels=tuple(dict.fromkeys(wheels)))
     return FileQuestions(
         find_required_index(request, chosen),
@@ -109,7 +123,7 @@ def file_questions(request: Request, chosen: ChosenManifests | ChosenOperator) -
     )
 
 
-def list_admitted_platforms(request: Request, chosen: ChosenManifests | ChosenOperator) -> tuple[Platform, ...]:
+def list_admitted_platforms(request: Request, chosen: Chosen) -> tuple[Platform, ...]:
     """Return the platforms of the chosen image that the request admits."""
     return tuple(
         platform
@@ -118,7 +132,7 @@ def list_admitted_platforms(request: Request, chosen: ChosenManifests | ChosenOp
     )
 
 
-def check_lockable(request: Request, chosen: ChosenManifests | ChosenOperator, facts: FileFacts) -> None:
+def check_lockable(request: Request, chosen: Chosen, facts: FileFacts) -> None:
     """Check that the chosen versions can answer the request, also by the contents of their files.
 
     Raises:
@@ -126,7 +140,7 @@ def check_lockable(request: Request, chosen: ChosenManifests | ChosenOperator, f
         ConflictError: Model and dataset name classes in different orders.
     """
     check_answerable(request, chosen)
-    if isinstance(chosen, ChosenOperator):
+    if not isinstance(chosen, ChosenManifests):
         return
     check_index(request, chosen, facts)
     check_labels(request, chosen, facts)
@@ -136,7 +150,7 @@ def check_lockable(request: Request, chosen: ChosenManifests | ChosenOperator, f
 def build_lock(
     request: Request,
     resolution: Resolution,
-    chosen: ChosenManifests | ChosenOperator,
+    chosen: Chosen,
     facts: FileFacts,
     harness: LockedHarness,
     configurations: Configurations | None = None,
@@ -164,7 +178,7 @@ def build_lock(
         else _lock_finished(platform, described[platform])
         for platform in list_admitted_platforms(request, chosen)
     ]
-    is_newer = isinstance(chosen, ChosenOperator) or any(platform.finished for platform in platforms)
+    is_newer = not isinstance(chosen, ChosenManifests) or any(platform.finished for platform in platforms)
     content = LockContent(
         schema=FINISHED_SCHEMA if is_newer else PLAIN_SCHEMA,
         request=request.document,
@@ -184,20 +198,31 @@ def build_lock(
     return from_content(content)
 
 
-def _subject(request: Request, resolution: Resolution, chosen: ChosenManifests | ChosenOperator) -> dict[str, Any]:
-    """Return the locked operator, or the locked model and dataset."""
+def _subject(request: Request, resolution: Resolution, chosen: Chosen) -> dict[str, Any]:
+    """Return the parts of a lock that depend on its level: what is evaluated, the dataset, and those of a training."""
     if isinstance(chosen, ChosenOperator):
         return {"operator": _artifact(resolution.model, files_of(chosen.operator))}
     assert resolution.dataset is not None
+    content = request.content
+    assert not isinstance(content, OperatorRequestDocument)
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
+    locked = {"dataset": LockedDataset(**structs.asdict(dataset), split=content.dataset.split)}
+    if isinstance(chosen, ChosenManifests):
+        return {**locked, "model": _artifact(resolution.model, files_of(chosen.model))}
+    assert isinstance(content, TrainingRequestDocument)
     return {
-        "model": _artifact(resolution.model, files_of(chosen.model)),
-        "dataset": LockedDataset(**structs.asdict(dataset), split=request.of_model.dataset.split),
+        **locked,
+        "recipe": _artifact(resolution.model, files_of(chosen.recipe)),
+        "target": LockedTarget(**structs.asdict(content.target)),
+        "settings": resolve_settings(chosen.recipe, {} if content.settings is UNSET else content.settings),
+        "environment": make_environment(request.limits.cpus, deterministic=content.scenario.deterministic),
     }
 
 
-def _seeds(request: Request, chosen: ChosenManifests | ChosenOperator) -> dict[str, int]:
-    """Return the seeds of LoadGen, or those of an operator's cases."""
+def _seeds(request: Request, chosen: Chosen) -> dict[str, int] | list[int]:
+    """Return the seeds of LoadGen, of an operator's cases, or of a training's repeats."""
+    if isinstance(chosen, ChosenRecipe):
+        return derive_repeat_seeds(request.content.seed, request.scenario.settings["repeats"])
     if isinstance(chosen, ChosenOperator):
         return derive_case_seeds(request.content.seed, (case.name for case in chosen.operator.cases))
     return asdict(request.seeds)
@@ -206,7 +231,9 @@ def _seeds(request: Request, chosen: ChosenManifests | ChosenOperator) -> dict[s
 def change_seed(lock: Lock, seed: int) -> Lock:
     """Return the lock of the same request with another ``seed``: it differs in the derived seeds alone."""
     request = {**lock.document["request"], "seed": seed}
-    seeds = asdict(derive_seeds(seed))
+    seeds: dict[str, int] | list[int] = asdict(derive_seeds(seed))
+    if lock.recipe is not UNSET:
+        seeds = derive_repeat_seeds(seed, len(lock.scenario["seeds"]))
     if lock.operator is not UNSET:
         seeds = derive_case_seeds(seed, lock.scenario["seeds"])
     scenario = {**lock.document["scenario"], "seeds": seeds}
@@ -314,7 +341,9 @@ def _find_wheel_file(wheel: ListedWheel, path: str, files: Mapping[str, LockedFi
     return files[wheel.path]
 
 
-_RESOLUTION_KEYS = frozenset(("model", "operator", "dataset", "framework", "image", "prereleases", "hardware"))
+_RESOLUTION_KEYS = frozenset(
+    ("model", "operator", "recipe", "dataset", "framework", "image", "prereleases", "hardware")
+)
 """Keys of a request that select versions and platforms: they may be reworded while they select the same ones."""
 
 
@@ -346,7 +375,7 @@ def check_lock(lock: Lock, request: Request, snapshot: Snapshot) -> Freshness:
         if key not in _RESOLUTION_KEYS
     ]
     content = request.content
-    if isinstance(content, RequestDocument) and lock.inputs[1] != content.dataset.split:
+    if not isinstance(content, OperatorRequestDocument) and lock.inputs[1] != content.dataset.split:
         reasons.append(f"dataset.split was {lock.inputs[1]}, is {content.dataset.split}")
     if "hardware" in changes and conditions_of(lock.request) != request.conditions:
         reasons.append(

@@ -25,8 +25,10 @@ from benchlock.registry.lock.lock_assembly import (
     question_of,
 )
 from benchlock.registry.lock.lock_feasibility import (
+    Chosen,
     ChosenManifests,
     ChosenOperator,
+    ChosenRecipe,
     check_answerable,
     check_index,
     find_required_index,
@@ -42,6 +44,7 @@ from benchlock.registry.manifests import (
     Model,
     Operator,
     Platform,
+    Recipe,
     manifest_digest,
     parse_published,
 )
@@ -183,7 +186,7 @@ def make_draft_candidate(draft: Manifest) -> Candidate:
 def _build(
     request: Request,
     resolution: Resolution,
-    chosen: ChosenManifests | ChosenOperator,
+    chosen: Chosen,
     harness: Harness,
     access: tuple[BlobStore, ConfigurationLookup | None],
 ) -> Lock:
@@ -282,7 +285,7 @@ def known_manifests(locks: Iterable[Lock], store: BlobStore) -> Mapping[Digest, 
 
 def _read_manifests(
     resolution: Resolution, catalogue: ManifestReader, drafts: Mapping[tuple[Kind, str], Manifest] | None = None
-) -> ChosenManifests | ChosenOperator:
+) -> Chosen:
     draft_manifests = drafts or {}
 
     def manifest(candidate: Candidate) -> Manifest:
@@ -296,7 +299,10 @@ def _read_manifests(
     if isinstance(subject, Operator):
         return ChosenOperator(subject, framework, image)
     assert resolution.dataset is not None
-    return ChosenManifests(cast("Model", subject), cast("Dataset", manifest(resolution.dataset)), framework, image)
+    dataset = cast("Dataset", manifest(resolution.dataset))
+    if isinstance(subject, Recipe):
+        return ChosenRecipe(subject, dataset, framework, image)
+    return ChosenManifests(cast("Model", subject), dataset, framework, image)
 
 
 def explain_resolution(request: Request, catalogue: Versions) -> tuple[Resolution, tuple[SelectionReason, ...]]:
@@ -335,7 +341,7 @@ def check_choices(request: Request, resolution: Resolution, store: BlobStore, ca
     """
     chosen = _read_manifests(resolution, catalogue)
     check_answerable(request, chosen)
-    if isinstance(chosen, ChosenOperator):
+    if not isinstance(chosen, ChosenManifests):
         return
     index = find_required_index(request, chosen)
     if index is not None:

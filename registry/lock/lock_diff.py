@@ -139,7 +139,7 @@ def diff(before: Lock, after: Lock, manifests: Mapping[Digest, Manifest]) -> tup
     if before.id == after.id:
         return ()
     changes: list[Change] = []
-    for kind in ("model", "operator", "dataset", "framework", "image"):
+    for kind in ("model", "operator", "recipe", "dataset", "framework", "image"):
         changes += _artifact(kind, before, after, manifests)
     changes += (*_harness(before, after), *_request(before, after))
     changes += (*_settings("limits", before, after), *_settings("scenario", before, after), *_metrics(before, after))

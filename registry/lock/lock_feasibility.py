@@ -16,13 +16,16 @@ from benchlock.registry.lock.split_checks import (
     missing_rate_error,
     resampled_fields,
 )
-from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator
+from benchlock.registry.lock.training_settings import resolve_settings
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
 from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, SCORED, check_metrics
-from benchlock.registry.requests.evaluation_request import Request
+from benchlock.registry.requests.evaluation_request import EPOCHS, Request
 from benchlock.registry.requests.hardware_requirements import CPU
-from benchlock.registry.requests.request_types import BatchSweep
+from benchlock.registry.requests.request_types import BatchSweep, TrainingRequestDocument
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
+from benchlock.registry.versions.semantic_version import parse_version
+from benchlock.registry.versions.version_ranges import Constraint
 
 _OLDEST_PYTHON = 11  # minor version of Python 3 that the harness needs
 
@@ -74,6 +77,70 @@ class ChosenOperator:
         return (self.operator, self.framework, self.image)
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenRecipe:
+    """The published manifests of a resolution that trains a recipe."""
+
+    recipe: Recipe
+    dataset: Dataset
+    framework: Framework
+    image: Image
+
+    def all(self) -> tuple[Manifest, ...]:
+        """Return the four manifests."""
+        return (self.recipe, self.dataset, self.framework, self.image)
+
+
+Chosen = ChosenManifests | ChosenOperator | ChosenRecipe
+"""The published manifests of a resolution of any level."""
+_TRAINED: Final = ("pytorch",)
+"""The predictors whose frameworks the harness can train in."""
+
+
+def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
+    """Require that the harness can train the recipe in the framework, on the splits of the request."""
+    content, recipe, framework = request.content, chosen.recipe, chosen.framework
+    assert isinstance(content, TrainingRequestDocument)
+    needed = recipe.framework
+    fits = Constraint.parse(needed.version).admits(parse_version(framework.version), prereleases=True)
+    if framework.name != needed.name or not fits:
+        raise InvalidInputError(
+            f"recipe/{recipe.name} {recipe.version} needs framework/{needed.name} {needed.version}, "
+            f"but {framework.name} {framework.version} was chosen",
+            where="framework",
+            next_step=f"request framework: {{name: {needed.name}, version: {needed.version!r}}}",
+        )
+    if framework.predictor not in _TRAINED:
+        raise InvalidInputError(
+            f"framework/{framework.name} cannot train here",
+            where="framework.name",
+            next_step=f"choose a framework with the predictor {', '.join(_TRAINED)}",
+        )
+    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
+        raise InvalidInputError(
+            f"trainings run on the device cpu, but the request admits {', '.join(others)}",
+            where="hardware.device",
+            next_step="set hardware.device to cpu",
+        )
+    if content.reproduce == "distribution" and EPOCHS not in request.equivalence:
+        raise InvalidInputError(
+            f"distribution needs the margin of {EPOCHS}",
+            where="reproduce",
+            next_step=f"add equivalence: {{{EPOCHS}: 0.25}}",
+        )
+    if content.target.split == content.dataset.split:
+        raise InvalidInputError(
+            f"the target is evaluated on the split {content.target.split!r}, which the training learns",
+            where="target.split",
+            next_step="choose another split",
+        )
+    for where, split in (("dataset.split", content.dataset.split), ("target.split", content.target.split)):
+        _check_split(split, chosen.dataset, where)
+        check_model_inputs(recipe, chosen.dataset, chosen.dataset.splits[split])
+        check_labelled([content.target.metric], chosen.dataset, split)
+    resolve_settings(recipe, {} if content.settings is UNSET else content.settings)
+
+
 _OPERATED: Final = ("onnxruntime", "pytorch", "tensorflow")
 """The predictors for which the harness builds operators."""
 
@@ -101,7 +168,7 @@ def _check_operator(request: Request, chosen: ChosenOperator) -> None:
         )
 
 
-def check_answerable(request: Request, chosen: ChosenManifests | ChosenOperator) -> None:
+def check_answerable(request: Request, chosen: Chosen) -> None:
     """Require that the chosen versions can answer the request.
 
     The split must exist and have the fields of the model, the metrics must be available for the task, and this version
@@ -123,8 +190,11 @@ def check_answerable(request: Request, chosen: ChosenManifests | ChosenOperator)
     if isinstance(chosen, ChosenOperator):
         _check_operator(request, chosen)
         return
-    _check_split(request, chosen.dataset)
+    if isinstance(chosen, ChosenRecipe):
+        _check_recipe(request, chosen)
+        return
     content = request.of_model
+    _check_split(content.dataset.split, chosen.dataset, "dataset.split")
     _check_trace(request, chosen)
     check_metrics(chosen.model.task, content.scenario.name, content.metrics)
     _check_batches(content.scenario, chosen.model)
@@ -233,13 +303,13 @@ def list_resampled_files(request: Request, chosen: ChosenManifests) -> tuple[Res
     return () if split is None else tuple(resampled_fields(chosen.model, chosen.dataset, split))
 
 
-def _check_split(request: Request, dataset: Dataset) -> None:
-    split, splits = request.of_model.dataset.split, sorted(dataset.splits)
+def _check_split(split: str, dataset: Dataset, where: str) -> None:
+    splits = sorted(dataset.splits)
     if split not in splits:
         near = find_close(split, splits)
         raise InvalidInputError(
             f"dataset/{dataset.name} {dataset.version} has no split {split!r}",
-            where="dataset.split",
+            where=where,
             next_step=f"did you mean {near[0]!r}?" if near else f"known splits: {', '.join(splits)}",
         )
 

@@ -29,8 +29,20 @@ FINISHED_SCHEMA, PLAIN_SCHEMA = "1.1", "1.0"
 _ORDER = (
     *("schema", "id", "kind", "name", "version", "split", "digest", "path", "sha256", "size"),
     *("os", "arch", "device", "python", "reference", "image_id", "config_size", "diff_ids", "wheels_lock", "wheels"),
-    *("request", "model", "operator", "dataset", "framework", "image", "harness", "prereleases", "hardware", "limits"),
-    *("seconds", "bytes", "cpus", "processes", "scenario", "metrics"),
+    *(
+        "request",
+        "model",
+        "operator",
+        "recipe",
+        "dataset",
+        "framework",
+        "image",
+        "harness",
+        "prereleases",
+        "hardware",
+        "limits",
+    ),
+    *("seconds", "bytes", "cpus", "processes", "target", "settings", "environment", "scenario", "metrics"),
 )
 _ROWS = ("files", "platforms")
 _NAME_LOCKFILE = "choose a lockfile, or lock the request first"
@@ -131,32 +143,59 @@ class LockedLimits(Struct, frozen=True, kw_only=True):
     processes: Count
 
 
+class LockedTarget(Struct, frozen=True, kw_only=True):
+    """The quality that ends a training: a metric on a split of the dataset, and the least value."""
+
+    metric: str
+    split: str
+    value: Annotated[float, Meta(gt=0, le=1)]
+
+
+_PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "model": ("model", "dataset"),
+    "operator": ("operator",),
+    "recipe": ("recipe", "dataset", "target", "settings", "environment"),
+}
+"""The parts of a lock that depend on what it evaluates."""
+
+
 @prepare_decoder
 class LockContent(Struct, frozen=True, kw_only=True):
     """The content of a lock, without its id.
 
-    ``request`` is the request as parsed. The lock has either ``model`` and ``dataset``, or ``operator``. ``scenario``
-    has its ``name``, every setting, and ``seeds``. ``metrics`` maps each name to the version of its definition.
+    ``request`` is the request as parsed. The lock has ``model`` and ``dataset``, or ``operator``, or ``recipe`` and
+    ``dataset``. A recipe also has the ``target``, all ``settings`` and the ``environment``, in which an empty value
+    stands for a variable that is absent. ``scenario`` has its ``name``, every setting, and ``seeds``. ``metrics`` maps
+    each name to the version of its definition.
     """
 
     schema: str
     request: dict[str, Any]
     model: LockedArtifact | UnsetType = UNSET
     operator: LockedArtifact | UnsetType = UNSET
+    recipe: LockedArtifact | UnsetType = UNSET
     dataset: LockedDataset | UnsetType = UNSET
     framework: LockedArtifact
     image: LockedImage
     harness: LockedHarness
     limits: LockedLimits
+    target: LockedTarget | UnsetType = UNSET
+    settings: dict[str, Any] | UnsetType = UNSET
+    environment: dict[str, str] | UnsetType = UNSET
     scenario: dict[str, Any]
     metrics: dict[str, int]
 
     def __post_init__(self) -> None:
-        """Require a model with a dataset, or an operator."""
-        for name, is_needed in (("model", self.operator is UNSET), ("dataset", self.operator is UNSET)):
-            if (getattr(self, name) is UNSET) == is_needed:
+        """Require a model with a dataset, or an operator, or a recipe with all that a training needs."""
+        subject = next((name for name in ("operator", "recipe") if getattr(self, name) is not UNSET), "model")
+        needed = _PARTS[subject]
+        for name in ("model", "operator", "recipe", "dataset", "target", "settings", "environment"):
+            if (getattr(self, name) is UNSET) == (name in needed):
+                article = "an" if subject == "operator" else "a"
                 what = (
-                    f"Object missing required field `{name}`" if is_needed else f"a lock of an operator has no {name}"
+                    f"Object missing required field `{name}`"
+                    if name in needed
+                    else f"a lock of {article} {subject} has no {name}"
                 )
                 raise ValueError(what)
 
@@ -173,6 +212,7 @@ class Lock(LockContent, frozen=True, kw_only=True):
         optional: dict[Kind, LockedArtifact | UnsetType] = {
             "model": self.model,
             "operator": self.operator,
+            "recipe": self.recipe,
             "dataset": self.dataset,
         }
         present: dict[Kind, LockedArtifact] = {
@@ -182,10 +222,8 @@ class Lock(LockContent, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> LockedArtifact:
-        """The model or the operator that is evaluated."""
-        subject = self.model if self.operator is UNSET else self.operator
-        assert subject is not UNSET
-        return subject
+        """The model, the operator or the recipe that is evaluated."""
+        return next(part for part in (self.model, self.operator, self.recipe) if part is not UNSET)
 
     @property
     def inputs(self) -> tuple[Digest, str]:
@@ -305,7 +343,14 @@ def _check_schema(schema: Any, where: str) -> tuple[str, ...]:  # noqa: ANN401 -
 
 
 def _paths(content: LockContent) -> Iterator[str]:
-    for artifact in (content.model, content.operator, content.dataset, content.framework, content.image):
+    for artifact in (
+        content.model,
+        content.operator,
+        content.recipe,
+        content.dataset,
+        content.framework,
+        content.image,
+    ):
         if artifact is not UNSET:
             yield from (file.path for file in artifact.files)
     for platform in content.image.platforms:

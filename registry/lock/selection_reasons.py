@@ -156,7 +156,7 @@ def _search_newer(search: Search, requirements: tuple[Requirement, ...], newer: 
     question, (requirement, *_) = search.question, requirements
     narrowed = replace(requirement, constraint=_narrow(requirement.constraint, newer))
     match requirement.kind:
-        case "model" | "operator":
+        case "model" | "operator" | "recipe":
             return search.with_question(replace(question, model=narrowed))
         case "dataset":
             return search.with_question(replace(question, dataset=narrowed))
@@ -177,8 +177,8 @@ def _explain_lockable(search: Search, resolution: Resolution, chosen: Candidate)
     Either the lock is older than the version, or a kind that is chosen earlier gets a newer version without it.
     """
     now = search.find()
-    earlier = ORDER[: ORDER.index("model" if chosen.kind == "operator" else chosen.kind)]
-    earlier = tuple("operator" if kind == "model" and resolution.dataset is None else kind for kind in earlier)
+    earlier = ORDER[: ORDER.index("model" if chosen.kind in ("operator", "recipe") else chosen.kind)]
+    earlier = tuple(resolution.model.kind if kind == "model" else kind for kind in earlier)
     moved = next((kind for kind in earlier if now and now.chosen()[kind] != resolution.chosen()[kind]), None)
     if now is not None and moved is not None:
         because = f"fits with {resolution.chosen()[moved]}, but {now.chosen()[moved]} is preferred"
@@ -194,7 +194,7 @@ def _reject(chosen: Candidate, code: Code, because: str) -> Rejection:
 
 def _because(kind: Kind, conflict: Conflict) -> str:
     """Return why the newer versions conflict with others: their requirements, or the existing images."""
-    if kind in ("model", "operator"):
+    if kind in ("model", "operator", "recipe"):
         texts = (
             f"{requirement.kind}/{requirement.name} {requirement.constraint}" for requirement in conflict.asked[1:]
         )

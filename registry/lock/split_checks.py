@@ -10,7 +10,7 @@ from msgspec import UNSET
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.inspection.file_facts import ResampledField
 from benchlock.registry.inspection.formats.untrusted_files import BUDGET, read_text_lines
-from benchlock.registry.manifests import Dataset, Model, Split
+from benchlock.registry.manifests import Dataset, Model, Recipe, Split
 from benchlock.registry.manifests.manifest_types import AudioInput, ImageInput, TensorInput, TextInput
 from benchlock.registry.manifests.metric_definitions import DECIDED, SCORED
 
@@ -50,7 +50,7 @@ def fields_of(dataset: Dataset, split: Split) -> tuple[str, ...]:
     return tuple(field for field in split.fields if field != _LABEL)
 
 
-def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
+def check_model_inputs(model: Model | Recipe, dataset: Dataset, split: Split) -> None:
     """Require that the dataset has a suitable field for every input that takes its tensor from samples.
 
     Raises:
@@ -61,7 +61,7 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
     for index, port in enumerate(model.inputs):
         if not isinstance(port, ImageInput | AudioInput | TextInput | TensorInput):
             continue
-        where = f"model/{model.name} inputs[{index}].field"
+        where = f"{model.kind}/{model.name} inputs[{index}].field"
         if port.field is UNSET and len(fields) > 1:
             what = f"the input {port.name} does not name a field, and {name} has several: {field_names}"
             raise InvalidInputError(what, where=where, next_step="publish a version of the model that names its field")
@@ -76,7 +76,7 @@ def check_model_inputs(model: Model, dataset: Dataset, split: Split) -> None:
             raise missing_rate_error(model, index, dataset)
 
 
-def missing_rate_error(model: Model, index: int, dataset: Dataset) -> InvalidInputError:
+def missing_rate_error(model: Model | Recipe, index: int, dataset: Dataset) -> InvalidInputError:
     """Return the error for an input that resamples sounds without a sample rate.
 
     Args:

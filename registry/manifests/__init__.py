@@ -1,4 +1,4 @@
-"""Manifests of models, datasets, frameworks, images and operators: types, reading, checks and digests."""
+"""Manifests of models, datasets, frameworks, images, operators and recipes: types, reading, checks and digests."""
 
 from benchlock.registry.manifests.manifest_content import content, manifest_digest, parse_published, plain, with_files
 from benchlock.registry.manifests.manifest_types import (
@@ -13,6 +13,7 @@ from benchlock.registry.manifests.manifest_types import (
     Operator,
     Output,
     Platform,
+    Recipe,
     Split,
     files_of,
     holds_path,
@@ -31,6 +32,7 @@ __all__ = [
     "Operator",
     "Output",
     "Platform",
+    "Recipe",
     "Split",
     "Step",
     "content",

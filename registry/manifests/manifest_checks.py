@@ -16,12 +16,14 @@ from benchlock.registry.manifests.manifest_types import (
     Model,
     Operator,
     Platform,
+    Recipe,
     Split,
     files_of,
 )
 from benchlock.registry.manifests.model_call_checks import check_batches
 from benchlock.registry.manifests.model_checks import check_geometry, check_model
 from benchlock.registry.manifests.operator_checks import check_operator
+from benchlock.registry.manifests.recipe_checks import check_recipe, describe_trained
 from benchlock.registry.manifests.step_shapes import check_rates
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import describe_key
@@ -72,6 +74,10 @@ def check(manifest: Manifest, document: Document, *, published: bool) -> None:
             _check_image(manifest, place, problems, published=published)
         elif isinstance(manifest, Operator):
             check_operator(manifest, place, problems)
+        elif isinstance(manifest, Recipe):
+            check_recipe(manifest, place, problems)
+            problems.refuse()
+            _check_model(describe_trained(manifest), place, problems, published=published)
     problems.refuse()
 
 
@@ -87,6 +93,11 @@ def _check_tags(tags: tuple[str, ...], place: Place, problems: Problems) -> None
 def _check_model(model: Model, place: Place, problems: Problems, *, published: bool) -> None:
     """Check the rules of models."""
     check_model(model, place, problems)
+    weights = {f"sha256:{file.sha256}" for file in model.files if file.role == "weights"}
+    if published and model.trained is not UNSET and model.trained.weights not in weights:
+        with problems.noted():
+            step = "promote the run again"
+            raise place.at("trained", "weights").error("no file of the role weights has this digest", step)
     if not published:  # manifests that were published before these rules must stay readable
         with problems.noted():
             check_geometry(model, place)

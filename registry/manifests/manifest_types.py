@@ -1,4 +1,4 @@
-"""The types of the five kinds of manifest: model, dataset, framework, image and operator."""
+"""The types of the six kinds of manifest: model, dataset, framework, image, operator and recipe."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -233,6 +233,15 @@ class Claim(Part, frozen=True, kw_only=True):
     dataset: ClaimDataset
 
 
+class TrainingOrigin(Part, frozen=True, kw_only=True):
+    """The training that made the weights of a promoted model: its lock, and the repeat with its seed."""
+
+    lock: DigestText
+    repeat: Whole
+    seed: Whole
+    weights: Annotated[DigestText, Meta(description="of the weights as the harness writes them")]
+
+
 class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     """The manifest of a model."""
 
@@ -257,6 +266,7 @@ class Model(Part, frozen=True, kw_only=True, tag_field="kind", tag="model"):
     predictions: Detections | UnsetType = UNSET
     files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
     claims: Annotated[tuple[Claim, ...], Meta(max_length=MAX_PORTS)] | UnsetType = UNSET
+    trained: Annotated[TrainingOrigin, Meta(description="of a promoted model")] | UnsetType = UNSET
 
 
 DatasetFormat = Literal["image-index", "wav-index", "idx", "npz", "jsonl", "parquet", "coco"]
@@ -437,8 +447,75 @@ class Operator(Part, frozen=True, kw_only=True, tag_field="kind", tag="operator"
     files: Annotated[tuple[File, ...], Meta(max_length=MAX_FILES)] | UnsetType = UNSET
 
 
-Manifest = Model | Dataset | Framework | Image | Operator
-Evaluated = Model | Operator
+Batch = Annotated[int, Meta(ge=1, le=1 << 20, description="samples")]
+
+
+class Optimizer(Part, frozen=True, kw_only=True):
+    """The optimizer of a recipe; settings that it has and that are absent get the default of PyTorch."""
+
+    name: Literal["sgd", "adam", "adamw", "rmsprop"]
+    lr: Annotated[float, Meta(gt=0, le=1e6)]
+    betas: tuple[Fraction, Fraction] | UnsetType = UNSET
+    eps: NotNegative | UnsetType = UNSET
+    momentum: NotNegative | UnsetType = UNSET
+    weight_decay: NotNegative | UnsetType = UNSET
+    implementation: (
+        Annotated[Literal["for-loop", "foreach", "fused"], Meta(description="it changes bits; absent, for-loop")]
+        | UnsetType
+    ) = UNSET
+
+
+class Sampler(Part, frozen=True, kw_only=True):
+    """The order of samples in an epoch, and the fate of a last batch that is not full."""
+
+    kind: Literal["ordered", "shuffle"]
+    generator: Annotated[Literal["pcg64"], Meta(description="absent, pcg64")] | UnsetType = UNSET
+    last: Literal["drop", "keep"]
+
+
+class EvaluationInterval(Part, frozen=True, kw_only=True):
+    """The number of epochs between evaluations, and their batch size."""
+
+    every: Annotated[Count, Meta(description="epochs; comparisons across different values are refused")]
+    batch: Batch
+
+
+class Recipe(Part, frozen=True, kw_only=True, tag_field="kind", tag="recipe"):
+    """The manifest of a recipe: a network and how it is trained, without weights."""
+
+    kind: ClassVar[Kind] = "recipe"
+
+    schema: Literal[1]
+    name: NameText
+    version: VersionText
+    license: Text
+    description: str | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+    attributes: dict[str, Any] | UnsetType = UNSET
+    task: Literal["image-classification", "audio-classification", "text-classification"]
+    framework: FrameworkRequirement
+    network: Annotated[Code, Meta(description="called with {} for a new network, with weights for a trained one")]
+    loss: Literal["cross-entropy"]
+    optimizer: Optimizer
+    batch: Batch
+    sampler: Sampler
+    evaluate: EvaluationInterval
+    inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MAX_PORTS)]
+    outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=1)]
+    mutable: (
+        Annotated[
+            tuple[
+                Literal["optimizer.lr", "optimizer.momentum", "optimizer.weight_decay", "batch", "evaluate.every"], ...
+            ],
+            Meta(max_length=5, description="the settings that a request may change"),
+        ]
+        | UnsetType
+    ) = UNSET
+    files: Annotated[tuple[File, ...], Meta(min_length=1, max_length=MAX_FILES)]
+
+
+Manifest = Model | Dataset | Framework | Image | Operator | Recipe
+Evaluated = Model | Operator | Recipe
 """What a lock evaluates."""
 
 

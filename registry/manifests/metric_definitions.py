@@ -20,6 +20,10 @@ _COLD = (
 )
 OPERATOR: Final = ("paired",)
 """The scenario of operators, whose metrics have a value for each case."""
+TRAINING: Final = ("time_to_quality",)
+"""The scenario of trainings, whose metrics are medians over repeats."""
+TRAINING_COST: Final = "training_cost"
+"""The metric of trainings that needs a price in the request."""
 GRADIENT: Final = "gradient_error"
 """The metric that needs a description of its check in the request."""
 COST: Final = "cost_per_million"
@@ -128,6 +132,14 @@ _ALL = (
     MetricDefinition("operator_latency", "s", "lower", scenarios=OPERATOR),
     MetricDefinition("wrapper_overhead", "s", "lower", scenarios=OPERATOR, signed=True),
     MetricDefinition("wrapper_overhead_share", "fraction", "lower", scenarios=OPERATOR, signed=True),
+    MetricDefinition("epochs_to_quality", "epochs", "lower", scenarios=TRAINING),
+    MetricDefinition("epochs_to_quality_olympic", "epochs", "lower", scenarios=TRAINING),
+    MetricDefinition("samples_to_quality", "samples", "lower", scenarios=TRAINING),
+    MetricDefinition("time_to_quality", "s", "lower", scenarios=TRAINING),
+    MetricDefinition("cpu_time_to_quality", "s", "lower", scenarios=TRAINING),
+    MetricDefinition("training_throughput", "samples/s", "higher", scenarios=TRAINING),
+    MetricDefinition(TRAINING_COST, "currency", "lower", scenarios=TRAINING),
+    MetricDefinition("final_quality", "fraction", "higher", scenarios=TRAINING),
     *(MetricDefinition(name, "ratio", "lower", scenarios=OPERATOR) for name in ("error_l2", "error_linf", GRADIENT)),
     *(
         MetricDefinition(

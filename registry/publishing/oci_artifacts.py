@@ -104,6 +104,7 @@ ARTIFACTS: Final[Mapping[Kind, str]] = {
     "framework": "application/vnd.benchlock.framework.v1+json",
     "image": "application/vnd.benchlock.image.v1+json",
     "operator": "application/vnd.benchlock.operator.v1+json",
+    "recipe": "application/vnd.benchlock.recipe.v1+json",
 }
 MODEL_CONFIG: Final = "application/vnd.cncf.model.config.v1+json"
 PATH: Final = "org.cncf.model.filepath"

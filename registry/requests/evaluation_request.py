@@ -17,6 +17,8 @@ from benchlock.registry.manifests.metric_definitions import (
     DEFINITIONS,
     GRADIENT,
     OPERATOR,
+    TRAINING,
+    TRAINING_COST,
     check_metrics,
     expand,
     is_quality,
@@ -39,6 +41,8 @@ from benchlock.registry.requests.request_types import (
     PairedScenario,
     RequestDocument,
     RequestedLimits,
+    TimeToQuality,
+    TrainingRequestDocument,
 )
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert
@@ -51,6 +55,8 @@ from benchlock.registry.versions.version_ranges import Constraint
 _LEAST_MEMORY = 6 << 20
 _LEAST_PROCESSES = 2
 _DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
+EPOCHS = "epochs_to_quality"
+"""The metric by which trainings are compared."""
 _DURATIONS = ("min_duration", "target_latency")
 
 
@@ -81,6 +87,10 @@ class Seeds:
     schedule: int
 
 
+AnyRequest = RequestDocument | OperatorRequestDocument | TrainingRequestDocument
+"""A request of any level."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A validated request; ``document`` is the request as written, without defaults.
@@ -90,7 +100,7 @@ class Request:
     ``hardware`` are the admitted platforms, and ``conditions`` are the further requirements on hosts.
     """
 
-    content: RequestDocument | OperatorRequestDocument
+    content: AnyRequest
     document: dict[str, Any]
     hardware: Hardware
     conditions: HostConditions
@@ -104,10 +114,10 @@ class Request:
         """The request of a model.
 
         Raises:
-            InvalidInputError: The request evaluates an operator.
+            InvalidInputError: The request is of another level.
         """
-        if isinstance(self.content, OperatorRequestDocument):
-            what = f"{self.content.name} evaluates an operator, not a model"
+        if not isinstance(self.content, RequestDocument):
+            what = f"{self.content.name} has the level {self.content.level}, and evaluates no model"
             raise InvalidInputError(what, where="level", next_step="choose a request with model and dataset")
         return self.content
 
@@ -200,6 +210,11 @@ def derive_case_seeds(seed: int, cases: Iterable[str]) -> dict[str, int]:
     return {case: derive_seed(seed, f"case {case}") for case in cases}
 
 
+def derive_repeat_seeds(seed: int, repeats: int) -> list[int]:
+    """Return the seed of each repeat of a training: consecutive numbers from the seed of the request."""
+    return [(seed + repeat) % 2**32 for repeat in range(repeats)]
+
+
 def _check_time(text: str) -> None:
     if not parse_seconds(text):
         raise InvalidInputError("the limit is 0", next_step="write a larger one")
@@ -224,8 +239,8 @@ def _check_accelerator_name(text: str) -> None:
 _Parsers = Mapping[tuple[str, ...], Callable[[str], object]]
 _TEXTS: _Parsers = {
     ("name",): parse_name,
-    **{(key, "name"): parse_name for key in ("model", "operator", "dataset", "image", "framework")},
-    **{(key, "version"): Constraint.parse for key in ("model", "operator", "dataset", "image", "framework")},
+    **{(key, "name"): parse_name for key in ("model", "operator", "recipe", "dataset", "image", "framework")},
+    **{(key, "version"): Constraint.parse for key in ("model", "operator", "recipe", "dataset", "image", "framework")},
     ("as_of",): parse_time,
     ("limits", "time"): _check_time,
     ("limits", "memory"): _check_memory,
@@ -268,17 +283,20 @@ def _validate(document: Document, *, is_locked: bool = False) -> Request:
     )
 
 
-def _type_of(value: object) -> type[RequestDocument | OperatorRequestDocument]:
-    """Return the type of a request: that of operators if it names a level, an operator or the scenario of operators."""
+def _type_of(value: object) -> type[AnyRequest]:
+    """Return the type of a request by its level, or else by the keys and the scenario of a level."""
     if not isinstance(value, dict):
         return RequestDocument
     scenario = value.get("scenario")
-    is_paired = isinstance(scenario, dict) and scenario.get("name") in OPERATOR
-    is_of_level = is_paired or not value.keys().isdisjoint(("level", "operator"))
-    return OperatorRequestDocument if is_of_level else RequestDocument
+    name = scenario.get("name") if isinstance(scenario, dict) else None
+    level = value.get("level")
+    if level == "training" or (level != "operator" and (name in TRAINING or "recipe" in value)):
+        return TrainingRequestDocument
+    is_of_operator = name in OPERATOR or not value.keys().isdisjoint(("level", "operator"))
+    return OperatorRequestDocument if is_of_operator else RequestDocument
 
 
-def _check(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
+def _check(request: AnyRequest, place: Place, problems: Problems) -> None:
     """Record every rule that a request violates, ignoring unknown values."""
     _check_texts(request, place, _TEXTS, problems)
     with problems.noted():
@@ -288,6 +306,9 @@ def _check(request: RequestDocument | OperatorRequestDocument, place: Place, pro
             _check_gradient(request, place)
         else:
             _check_price(request, place)
+    with problems.noted():
+        if isinstance(request, TrainingRequestDocument):
+            _check_reproduction(request, place)
     with problems.noted():
         _check_equivalence(request, place.at("equivalence"), problems)
     with problems.noted():
@@ -311,7 +332,7 @@ def _check_texts(part: object, place: Place, parsers: _Parsers, problems: Proble
                 place.at(*path).parsed(parse, value)
 
 
-def _check_metrics(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
+def _check_metrics(request: AnyRequest, place: Place, problems: Problems) -> None:
     """Record metrics that are unknown or not part of the scenario. The task of the model is checked at lock time."""
     for index, metric in enumerate(request.metrics):
         with problems.noted():
@@ -320,6 +341,9 @@ def _check_metrics(request: RequestDocument | OperatorRequestDocument, place: Pl
             if isinstance(request, OperatorRequestDocument) and is_quality(metric):
                 step = "request operator_latency, wrapper_overhead, error_l2, error_linf or gradient_error"
                 raise place.at(index).error(f"the level operator does not give the metric {metric}", step)
+            if isinstance(request, TrainingRequestDocument) and is_quality(metric):
+                step = f"request {EPOCHS}, time_to_quality or final_quality; the target names {metric}"
+                raise place.at(index).error(f"the level training does not give the metric {metric}", step)
 
 
 def _check_gradient(request: OperatorRequestDocument, place: Place) -> None:
@@ -337,12 +361,20 @@ def _check_metric(name: str, scenario: str | None, place: Place) -> None:
     place.parsed(lambda text: check_metrics(None, scenario, [text]), name)
 
 
-def _check_price(request: RequestDocument, place: Place) -> None:
-    if COST in expand(request.metrics) and request.price is UNSET:
+def _check_reproduction(request: TrainingRequestDocument, place: Place) -> None:
+    """Check that a request states no margin but that of epochs. Whether it needs one is checked at lock time."""
+    margins = set() if request.equivalence is UNSET else set(request.equivalence)
+    if others := sorted(margins.intersection(request.metrics) - {EPOCHS}):
+        raise place.at("equivalence", others[0]).error(f"{others[0]} decides nothing in a training", "remove it")
+
+
+def _check_price(request: RequestDocument | TrainingRequestDocument, place: Place) -> None:
+    cost = TRAINING_COST if isinstance(request, TrainingRequestDocument) else COST
+    if cost in expand(request.metrics) and request.price is UNSET:
         step = "add price: {amount: 0.10, currency: USD, per: hour, date: 2026-11-20, source: a price list}"
-        raise place.at("metrics").error(f"{COST} needs the price of the machine", step)
-    if request.price is not UNSET and COST not in expand(request.metrics):
-        raise place.at("price").error("no requested metric uses the price", f"add {COST} to metrics, or remove it")
+        raise place.at("metrics").error(f"{cost} needs the price of the machine", step)
+    if request.price is not UNSET and cost not in expand(request.metrics):
+        raise place.at("price").error("no requested metric uses the price", f"add {cost} to metrics, or remove it")
     if request.price is not UNSET and isinstance(request.price.date, str):
         place.at("price", "date").parsed(_check_date, request.price.date)
 
@@ -354,7 +386,7 @@ def _check_date(text: str) -> None:
         raise InvalidInputError(f"{text!r} is not a date", next_step="write it like 2026-11-20") from error
 
 
-def _check_equivalence(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
+def _check_equivalence(request: AnyRequest, place: Place, problems: Problems) -> None:
     for metric in () if request.equivalence is UNSET else request.equivalence:
         with problems.noted():
             metrics = expand(request.metrics) if metric in DEFINITIONS else ()
@@ -365,7 +397,7 @@ def _check_equivalence(request: RequestDocument | OperatorRequestDocument, place
                 raise place.at(metric).error(what, "write one of them, or add it to metrics")
 
 
-def _check_margins(request: RequestDocument | OperatorRequestDocument, place: Place, problems: Problems) -> None:
+def _check_margins(request: AnyRequest, place: Place, problems: Problems) -> None:
     for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
         with problems.noted():
             if margin >= 1:
@@ -429,10 +461,12 @@ def _limits(limits: RequestedLimits) -> Limits:
     return Limits(parse_seconds(limits.time), parse_bytes(limits.memory), limits.cpus, limits.processes)
 
 
-def _scenario(scenario: AnyScenario | PairedScenario) -> Scenario:
+def _scenario(scenario: AnyScenario | PairedScenario | TimeToQuality) -> Scenario:
     settings: dict[str, Any] = plain(scenario)
     del settings["name"]
     for key in _DURATIONS:
         if key in settings:
             settings[key] = parse_seconds(settings[key])
+    if isinstance(scenario, TimeToQuality):
+        settings = {"repeats": scenario.repeats, "epochs": scenario.max.epochs, "deterministic": scenario.deterministic}
     return Scenario(scenario.name, _DEFAULTS.get(scenario.name, {}) | settings)

@@ -167,6 +167,60 @@ class Price(Part, frozen=True, kw_only=True):
     source: Text
 
 
+class Target(Part, frozen=True, kw_only=True):
+    """The quality that ends a training, and the split on which it is evaluated."""
+
+    metric: Literal["top1"]
+    split: Text
+    value: Annotated[float, Meta(gt=0, le=1)]
+
+
+class MaximumEpochs(Part, frozen=True, kw_only=True):
+    """The number of epochs after which a repeat ends without the target."""
+
+    epochs: Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class TimeToQuality(Part, frozen=True, kw_only=True, tag_field="name", tag="time_to_quality"):
+    """The scenario of trainings: repeats with different seeds, each in a fresh process, until the target."""
+
+    name: ClassVar[str] = "time_to_quality"
+
+    repeats: Annotated[int, Meta(ge=1, le=64)]
+    max: MaximumEpochs
+    deterministic: Annotated[bool, Meta(description="use deterministic algorithms only; it may change bits")]
+
+
+class TrainingRequestDocument(Part, frozen=True, kw_only=True):
+    """A request that trains a recipe on a split of a dataset, key by key. ``lock --as-of`` adds ``as_of``."""
+
+    schema: Literal[1]
+    kind: Literal["evaluation"]
+    level: Literal["training"]
+    name: NameText
+    recipe: ArtifactRequirement
+    dataset: DatasetRequirement
+    framework: ArtifactRequirement
+    image: ArtifactRequirement | UnsetType = UNSET
+    prereleases: tuple[Kind, ...] | UnsetType = UNSET
+    settings: (
+        Annotated[dict[Text, int | float], Meta(max_length=16, description="mutable settings of the recipe, by path")]
+        | UnsetType
+    ) = UNSET
+    target: Target
+    hardware: HardwareRequirement
+    limits: RequestedLimits
+    scenario: TimeToQuality
+    metrics: tuple[Text, ...]
+    price: Annotated[Price, Meta(description="of the machine, for training_cost")] | UnsetType = UNSET
+    reproduce: Annotated[
+        Literal["bits", "distribution"], Meta(description="what a rerun must repeat: weights, or numbers of epochs")
+    ]
+    equivalence: Annotated[dict[str, Positive], Meta(description="a metric's relative difference")] | UnsetType = UNSET
+    seed: Seed
+    as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET
+
+
 class OperatorRequestDocument(Part, frozen=True, kw_only=True):
     """A request that evaluates an operator in one framework, key by key. ``lock --as-of`` adds ``as_of``."""
 

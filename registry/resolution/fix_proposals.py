@@ -24,6 +24,7 @@ Field = Literal[
     "framework.version",
     "model.version",
     "operator.version",
+    "recipe.version",
     "image.version",
     "dataset.version",
     "prereleases",
@@ -31,7 +32,8 @@ Field = Literal[
     "hardware",
 ]
 FIELDS: tuple[Field, ...] = (
-    *("framework.version", "model.version", "operator.version", "image.version", "dataset.version"),
+    *("framework.version", "model.version", "operator.version", "recipe.version"),
+    *("image.version", "dataset.version"),
     *("prereleases", "image", "hardware"),
 )
 """The fields that a fix may change, the least drastic first."""
@@ -68,8 +70,8 @@ def _is_relevant(search: Search, field: Field) -> bool:
             return True
         case "model.version" | "dataset.version":
             return _kind(field) in kinds
-        case "operator.version":
-            return "model" in kinds  # the operator takes the model's place in the search
+        case "operator.version" | "recipe.version":
+            return "model" in kinds  # it takes the model's place in the search
         case _:
             return "framework" in kinds
 
@@ -233,7 +235,7 @@ def _is_open(question: Question, field: Field) -> bool:
             return question.prereleases != frozenset(KINDS)
         case "image.version":
             return question.image is not None
-        case "model.version" | "operator.version" | "dataset.version":
+        case "model.version" | "operator.version" | "recipe.version" | "dataset.version":
             return _requirement(question, _kind(field)) is not None
         case "hardware":
             return question.hardware != ANYWHERE

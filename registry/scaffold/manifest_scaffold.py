@@ -97,6 +97,25 @@ def operator_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
     return [*lines, *([] if source is None else block_lines("files", source.file(source.path, "code")))]
 
 
+def recipe_lines(source: ScaffoldSource | None, notes: ImportNotes) -> Lines:
+    """Return the manifest of the recipe whose network is in Python; the rest are TODO lines."""
+    lines = heading("recipe", None, "" if source is None else source.path.name, notes)
+    asks = {
+        "task": "write image-classification, audio-classification or text-classification",
+        "framework": 'write name and version, such as {name: pytorch, version: ">=2.10 <3"}',
+        "network": "write file and function that build the network",
+        "loss": "write cross-entropy",
+        "optimizer": "write name and lr, such as {name: adam, lr: 1.0e-3}",
+        "batch": "write the number of samples of a step",
+        "sampler": "write {kind: shuffle, last: drop}",
+        "evaluate": "write {every: 1, batch: 256}",
+        "inputs": "list the inputs of the network, as for a model",
+        "outputs": "write one output of type class-scores",
+    }
+    lines += [notes.todo(key, "recipe", key, "no file states it", ask) for key, ask in asks.items()]
+    return [*lines, *([] if source is None else block_lines("files", source.file(source.path, "code")))]
+
+
 def _bare_framework(notes: ImportNotes) -> Lines:
     """Return the TODO lines of a framework about which nothing is known."""
     what = "no wheel given"
@@ -133,6 +152,7 @@ _KINDS: dict[Kind, Callable[[ScaffoldSource | None, ImportNotes], Lines]] = {
     "framework": framework_lines,
     "image": image_lines,
     "operator": operator_lines,
+    "recipe": recipe_lines,
 }
 
 

@@ -92,7 +92,8 @@ Code = Literal[
 """The kinds of findings of an import."""
 
 ScaffoldCode = Literal[
-    "batch-axis", "distributions", "fields", "labels", "no-files", "operator", "platforms", "provides", "samples",
+    "batch-axis", "distributions", "fields", "labels", "no-files", "operator", "platforms", "provides", "recipe",
+    "samples",
     "signature", "splits", "steps",
 ]  # fmt: skip
 """Additional kinds of findings in a manifest generated from files."""

@@ -8,8 +8,13 @@ from typing import Any
 
 import msgspec
 
-from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model, Operator
-from benchlock.registry.requests.request_types import AcceleratorRequirement, OperatorRequestDocument, RequestDocument
+from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model, Operator, Recipe
+from benchlock.registry.requests.request_types import (
+    AcceleratorRequirement,
+    OperatorRequestDocument,
+    RequestDocument,
+    TrainingRequestDocument,
+)
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: dict[str, type[msgspec.Struct]] = {
@@ -18,8 +23,10 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
     "framework": Framework,
     "image": Image,
     "operator": Operator,
+    "recipe": Recipe,
     "request": RequestDocument,
     "operator-request": OperatorRequestDocument,
+    "training-request": TrainingRequestDocument,
 }
 
 

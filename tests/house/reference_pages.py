@@ -113,8 +113,10 @@ SCHEMA_TITLES = {
     "framework": "Framework",
     "image": "Image",
     "operator": "Operator",
+    "recipe": "Recipe",
     "request": "Request",
     "operator-request": "Request of an operator",
+    "training-request": "Request of a training",
 }
 
 

@@ -112,10 +112,16 @@ def test_the_parts_are_imported_from_the_package_alone() -> None:
 def test_a_library_has_at_most_its_owners(library: str) -> None:
     owners = importers(library)
     harness = "evaluator/harness/"
-    beside = {owner for owner in owners if owner.startswith((f"{harness}tracing/", f"{harness}operators/"))}
+    beside = {
+        owner
+        for owner in owners
+        if owner.startswith((f"{harness}tracing/", f"{harness}operators/", f"{harness}training/"))
+    }
     assert len(owners - beside) <= 1, owners
-    # A framework's profiler and its operators lie beside its predictor, in modules of the same name.
-    names = (owner.rpartition("/")[2].replace("_operators.py", ".py") for owner in beside)
+    # A framework's profiler, its operators and its training lie beside its predictor, in modules of the same name.
+    names = (
+        owner.rpartition("/")[2].replace("_operators.py", ".py").replace("_training.py", ".py") for owner in beside
+    )
     assert {f"{harness}predictors/{name}" for name in names} <= owners, owners
 
 

@@ -54,14 +54,17 @@ def test_anything_else_is_no_name(text: str) -> None:
         parse_name(text)
 
 
-def test_a_kind_is_one_of_five() -> None:
-    assert [parse_kind(text) for text in ("model", "framework", "dataset", "image", "operator")]
+def test_a_kind_is_one_of_six() -> None:
+    assert [parse_kind(text) for text in ("model", "framework", "dataset", "image", "operator", "recipe")]
     with pytest.raises(InvalidInputError, match="unknown kind 'models'") as caught:
         parse_kind("models")
-    assert caught.value.next_step == "did you mean 'model'? the kinds are model, framework, dataset, image, operator"
+    assert (
+        caught.value.next_step
+        == "did you mean 'model'? the kinds are model, framework, dataset, image, operator, recipe"
+    )
     with pytest.raises(InvalidInputError, match="unknown kind 'x'") as caught:
         parse_kind("x")
-    assert caught.value.next_step == "the kinds are model, framework, dataset, image, operator"
+    assert caught.value.next_step == "the kinds are model, framework, dataset, image, operator, recipe"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from .job import (
 )
 from .operator_job import OperatorJob, parse_operator_job
 from .scenarios import Accuracy, JobError, check_minimum, parse_scenario, read_optional, read_required
+from .training_job import TrainingJob, parse_training_job
 
 _INPUTS = ("image", "audio", "text", "tensor", "constant", "state")
 _OUTPUTS = ("class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state")
@@ -158,7 +159,7 @@ _DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def read_job(path: Path) -> Job | OperatorJob:
+def read_job(path: Path) -> Job | OperatorJob | TrainingJob:
     """Read the job in the file ``path``.
 
     Raises:
@@ -172,7 +173,16 @@ def read_job(path: Path) -> Job | OperatorJob:
         raise JobError(f"{path}: not a JSON object")
     if document.get("schema") != SCHEMA:
         raise JobError(f"{path}: schema {document.get('schema')!r}, this harness reads {SCHEMA}")
-    return parse_operator_job(document) if "operator" in document else parse_job(document)
+    if "operator" in document:
+        return parse_operator_job(document)
+    return parse_training(document) if "network" in document else parse_job(document)
+
+
+def parse_training(document: Mapping[str, Any]) -> TrainingJob:
+    """Parse the content of a job.json with a recipe. Raise as ``parse_job``."""
+    evaluation = read_required(document, "evaluation", dict, "")
+    isolation = read_optional(document, "isolation", str, "") or ""
+    return parse_training_job(document, parse_job({**evaluation, "isolation": isolation}))
 
 
 def parse_job(document: Mapping[str, Any]) -> Job:

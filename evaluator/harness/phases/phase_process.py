@@ -14,6 +14,7 @@ from ..core.operator_job import OperatorJob
 from ..core.phase_reports import write_json
 from ..core.scenarios import BatchSweep, ColdStart
 from ..core.supervisor import phase_report
+from ..core.training_job import TRAIN, TrainingJob
 
 _PR_SET_PDEATHSIG = 1
 
@@ -30,15 +31,18 @@ class PhaseArguments:
     rate: float = 0.0
 
 
-def execute_phase(phase: str, job: Job | OperatorJob, folder: Path, output: Path, arguments: PhaseArguments) -> None:
+def execute_phase(
+    phase: str, job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, arguments: PhaseArguments
+) -> None:
     """Run ``phase`` and write its report, which includes its failure."""
     _die_with_parent()
     try:
-        report = (
-            _report_operator(phase, job, folder, output)
-            if isinstance(job, OperatorJob)
-            else _report(phase, job, folder, output, arguments)
-        )
+        if isinstance(job, OperatorJob):
+            report = _report_operator(phase, job, folder, output)
+        elif isinstance(job, TrainingJob):
+            report = _report_training(phase, job, folder, output)
+        else:
+            report = _report(phase, job, folder, output, arguments)
         document = {"failure": None, **report}
     except Failure as error:
         document = _describe_failure(error)
@@ -78,6 +82,14 @@ def _report_operator(phase: str, job: OperatorJob, folder: Path, output: Path) -
     if phase == "reference":
         return reference_phase.run(job, folder, output)
     return operator_phase.run(job, output)
+
+
+def _report_training(phase: str, job: TrainingJob, folder: Path, output: Path) -> Mapping[str, Any]:
+    from ..training import evaluation_phase, train_phase
+
+    if phase.startswith(TRAIN):
+        return train_phase.run(job, folder, output, int(phase.removeprefix(TRAIN)))
+    return evaluation_phase.run(job, folder, output)
 
 
 def _run_without_loadgen(

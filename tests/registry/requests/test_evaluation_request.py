@@ -151,7 +151,7 @@ def faults_of(document: dict[str, Any]) -> list[Fault]:
     broken = {str: "!", int: -1, float: -1.0, list: ["!"]}
     faults: list[Fault] = []
     for path, value in keys_of(document):
-        faults += [(path, f"{path[-1]}x", value), (path, path[-1], True)]
+        faults += [(path, f"{path[-1]}x", value), (path, path[-1], "!" if isinstance(value, bool) else True)]
         if type(value) in broken and path[-1] not in ("split", "os", "arch", "device"):
             faults.append((path, path[-1], broken[type(value)]))
     return faults

@@ -62,7 +62,8 @@ def read_back(form: RequestFields) -> RequestFields:
 
 
 def test_every_field_comes_back_from_the_request_file() -> None:
-    others = {"task", "isolation", *SETTINGS} - set(list_settings("single_stream"))  # of other scenarios, and no part of a request
+    # Settings of other scenarios, and fields that are no part of a request.
+    others = {"task", "isolation", *SETTINGS} - set(list_settings("single_stream"))
     assert {field.name for field in fields(RequestFields)} - FULL.as_parameters().keys() == others
     assert read_back(FULL) == FULL
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchlock.evaluator.harness.core.job import Axes
+from benchlock.evaluator.harness.core.job import Axes, Job
 from benchlock.evaluator.harness.core.job_parser import parse_job, read_job
 from benchlock.evaluator.harness.core.scenarios import Accuracy, JobError, SingleStream
 from benchlock.registry.manifests import Output
@@ -18,6 +18,7 @@ from benchlock.registry.text.parsed_text import Document, Place
 def test_a_job_is_read_in_full(job: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(json.dumps(job))
     read = read_job(tmp_path / "job.json")
+    assert isinstance(read, Job)
     assert read.scenario == SingleStream(warmup=4, min_queries=70, min_duration=0.05)
     assert read.model.inputs[0].axes == Axes(axis=0, size=None, sample=(1, 8, 12))
     assert [step.name for step in read.model.inputs[0].steps] == ["decode", "cast", "transpose"]

@@ -1,0 +1,85 @@
+"""Training: repeats of a recipe until a target, and the evaluation of their weights in another process.
+
+One module per framework has a function ``build(job, folder, seed) -> Trainer``, and only it imports its framework.
+"""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from ..core.failures import Failure, classify_errors
+from ..core.job import Output
+from ..core.training_job import TrainingJob
+from ..predictors import Tensors
+from ..quality.classification import decisions
+
+_TRAINERS = {"pytorch": "pytorch_training"}
+"""The module of each framework that can train, by predictor."""
+
+
+class Trainer(Protocol):
+    """A network with its optimizer in one framework."""
+
+    def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
+        """Update the weights with one batch; return its mean loss before the update."""
+        ...
+
+    def predict(self, batch: Tensors) -> Tensors:
+        """Return the outputs for a batch, without an update and with the network in the mode of evaluation."""
+        ...
+
+    def weights(self) -> Mapping[str, NDArray[Any]]:
+        """Return the weights, with buffers, by name."""
+        ...
+
+
+def build_trainer(job: TrainingJob, folder: Path, seed: int) -> Trainer:
+    """Build the network and the optimizer of a repeat.
+
+    Raises:
+        Failure: ``load``: the framework cannot train, or the code fails.
+    """
+    predictor = job.evaluation.model.predictor
+    if predictor not in _TRAINERS:
+        raise Failure("load", f"the predictor {predictor} cannot train; known: {', '.join(_TRAINERS)}")
+    with classify_errors("load", "the network"):
+        module = import_module(f".{_TRAINERS[predictor]}", __name__)
+        return cast(Trainer, module.build(job, folder, seed))
+
+
+def encode_weights(weights: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return weights as a safetensors file that they alone determine.
+
+    Tensors are in C order and little-endian, and in the order of the library: larger types first, then names. The file
+    has no metadata, so its digest identifies the weights.
+    """
+    tensors = {}
+    for name in sorted(weights):
+        values = np.ascontiguousarray(weights[name])
+        tensors[name] = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    content: bytes = save(tensors)
+    return content
+
+
+def digest_weights(content: bytes) -> str:
+    """Return the digest of encoded weights, such as ``sha256:…``."""
+    return f"sha256:{sha256(content).hexdigest()}"
+
+
+def decide_classes(output: Output, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the predicted label of each sample: its best class, ties to the lowest index.
+
+    Args:
+        output: The output that has the scores.
+        values: The scores [samples, classes].
+
+    Raises:
+        Failure: ``predict``: the values are not scores of classes.
+    """
+    return np.asarray([decisions(output, row, 1)[0] - output.label_offset for row in values], np.int64)

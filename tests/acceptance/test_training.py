@@ -1,0 +1,111 @@
+"""The recipe of ``examples/training``: locked, trained in a container, repeated bit for bit, and promoted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.api.commands import Commands
+
+pytestmark = [pytest.mark.engine, pytest.mark.image]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+REPEATS = 3
+METRICS = {
+    "epochs_to_quality",
+    "samples_to_quality",
+    "time_to_quality",
+    "cpu_time_to_quality",
+    "training_throughput",
+    "final_quality",
+}
+
+
+@pytest.fixture(scope="module")
+def published(images: Commands) -> Commands:
+    images.done("publish", EXAMPLES / "digits" / "dataset.yaml", EXAMPLES / "training" / "recipe.yaml")
+    return images
+
+
+def lock_request(commands: Commands, folder: Path, name: str = "digits", **replaced: str) -> Path:
+    """The lock of an example's request with few repeats and an easy target."""
+    text = (EXAMPLES / "training" / "requests" / f"{name}.yaml").read_text()
+    replaced = {"repeats: 10": f"repeats: {REPEATS}", "value: 0.97": "value: 0.9"} | replaced
+    for old, new in replaced.items():
+        assert old in text
+        text = text.replace(old, new)
+    request, lock = folder / "request.yaml", folder / f"{name}.lock"
+    request.write_text(text)
+    commands.done("lock", request, "-o", lock)
+    return lock
+
+
+@pytest.fixture(scope="module")
+def trained(published: Commands, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    lock = lock_request(published, tmp_path_factory.mktemp("training"))
+    run: dict[str, Any] = published.done("run", lock)
+    assert run["end"]["outcome"] == "done", run["end"]
+    return lock, run
+
+
+def test_a_training_reports_medians_over_repeats(trained: tuple[Path, dict[str, Any]]) -> None:
+    _, run = trained
+    metrics = {metric["name"]: metric for metric in run["end"]["metrics"]}
+    assert metrics.keys() == METRICS  # the olympic mean needs 5 repeats
+    assert {metric["n"] for metric in metrics.values()} == {REPEATS}
+    assert metrics["final_quality"]["value"] >= 0.9
+    epochs = metrics["epochs_to_quality"]["value"]
+    assert metrics["samples_to_quality"]["value"] == epochs * (1438 - 1438 % 64)
+    repeats = run["end"]["details"]["training"]["repeats"]
+    assert len({repeat["weights"] for repeat in repeats}) == REPEATS
+    assert [repeat["seed"] for repeat in repeats] == [42, 43, 44]
+
+
+def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
+    published: Commands, trained: tuple[Path, dict[str, Any]]
+) -> None:
+    lock, run = trained
+    first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
+    verdict = published.done("rerun", lock, "--against", run["run"])
+    assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
+    second = published.done("promote", verdict["run"], "--as", "digits-cnn@1.0.0")
+    assert (first["changed"], second["changed"]) == (True, False)
+    assert first["digest"] == second["digest"]
+    origin = published.done("why", "model/digits-cnn")
+    facts = run["end"]["details"]["training"]["repeats"][0]
+    assert origin["trained"] == {"lock": run["lock"], "repeat": 0, "seed": 42, "weights": facts["weights"]}
+    assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
+    other = published.error(2, "promote", run["run"], "--as", "digits-cnn@1.0.0", "--repeat", "1")
+    assert "already published with different content" in str(other)
+
+
+def test_a_missed_target_is_a_result_that_only_an_option_promotes(published: Commands, tmp_path: Path) -> None:
+    replaced = {"value: 0.97": "value: 1.0", "epochs: 40": "epochs: 1"}
+    lock = lock_request(published, tmp_path, "digits-distribution", **replaced)
+    run = published.done("run", lock)
+    assert {metric["name"] for metric in run["end"]["metrics"]} == {"training_throughput", "final_quality"}
+    error = published.error(1, "promote", run["run"], "--as", "digits-missed@1.0.0")
+    assert "missed its target, top1 1 on the split test" in str(error)
+    assert published.done("promote", run["run"], "--as", "digits-missed@1.0.0", "--below-target")["changed"]
+
+
+def test_a_promoted_model_is_evaluated_like_any_other(published: Commands, tmp_path: Path) -> None:
+    request, lock = tmp_path / "request.yaml", tmp_path / "promoted.lock"
+    request.write_text(
+        """
+schema: 1
+kind: evaluation
+name: promoted
+model: {name: digits-cnn, version: "^1.0"}
+dataset: {name: digits, version: "^1.0", split: test}
+hardware: {os: linux, arch: amd64, device: cpu}
+limits: {time: 5m, memory: 2GiB, cpus: 1, processes: 256}
+scenario: {name: accuracy, batch: 359}
+metrics: [top1]
+seed: 7
+"""
+    )
+    published.done("lock", request, "-o", lock)
+    run = published.done("run", lock)
+    (metric,) = run["end"]["metrics"]
+    assert metric["value"] >= 0.9

@@ -1,0 +1,179 @@
+"""Locks of recipes: their content, what changes them, and requests that a recipe cannot answer."""
+
+from typing import Any, cast
+
+import pytest
+from msgspec import UNSET
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.registry.lock.lock_assembly import change_seed, check_lock, question_of
+from benchlock.registry.lock.lock_diff import diff
+from benchlock.registry.lock.lock_feasibility import ChosenRecipe
+from benchlock.registry.lock.lockfile import Lock, dump, load, read
+from benchlock.registry.lock.selection_reasons import explain_selection
+from benchlock.registry.manifests import Dataset, Framework, Image, Recipe
+from benchlock.registry.requests.evaluation_request import Request
+from benchlock.registry.resolution.conflicts import ConflictError
+from benchlock.registry.resolution.version_search import Search
+from benchlock.registry.versions.semantic_version import parse_version
+from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, IMAGE, Shelf, published, request, shelf
+
+RECIPE = """
+schema: 1
+kind: recipe
+name: cnn
+version: {version}
+license: Apache-2.0
+task: image-classification
+framework: {{name: pytorch, version: "{needs}"}}
+network: {{file: network.py, function: build}}
+loss: cross-entropy
+optimizer: {{name: adam, lr: 0.001}}
+batch: 2
+sampler: {{kind: shuffle, last: drop}}
+evaluate: {{every: 1, batch: 2}}
+inputs:
+  - {{name: x, type: image, dtype: float32, shape: [null, 1, 8, 8], layout: NCHW,
+     steps: [decode: {{color: L, exif: ignore}}, cast: {{dtype: float32}}, transpose: {{layout: NCHW}}]}}
+outputs: [{{name: scores, type: class-scores, dtype: float32, shape: [null, 10], label_offset: 0}}]
+mutable: [optimizer.lr, batch, optimizer.momentum]
+files: [{{path: network.py, role: code, source: ./network.py}}]
+"""
+REQUEST = """
+schema: 1
+kind: evaluation
+level: training
+name: train
+recipe: {name: cnn, version: "^1.0"}
+dataset: {name: digits, version: "^1.0", split: train}
+framework: {name: pytorch, version: ">=1.20 <2"}
+target: {metric: top1, split: test, value: 0.9}
+hardware: {os: linux, arch: amd64, device: cpu}
+limits: {time: 10m, memory: 2GiB, cpus: 2, processes: 256}
+scenario: {name: time_to_quality, repeats: 3, max: {epochs: 5}, deterministic: true}
+metrics: [epochs_to_quality, final_quality]
+reproduce: bits
+seed: 4294967295
+"""
+CODE = {"network.py": b"def build(weights): ..."}
+SPLIT = "  test: {{images: images.idx, labels: labels.idx, samples: 2}}\n"
+
+
+def ask(**replaced: str) -> Request:
+    return request(REQUEST, **replaced)
+
+
+def recipes(needs: str = ">=1 <2", predictor: str = "pytorch") -> Shelf:
+    """The shelf with a recipe in place of the model; its framework has the predictor that can train."""
+    parts = (
+        published(RECIPE, CODE, version="1.0.0", needs=needs),
+        published(DATASET.replace(SPLIT, SPLIT + SPLIT.replace("test", "train")), FILES["dataset"], version="1.0.0"),
+        published(
+            FRAMEWORK.replace("name: onnxruntime", "name: pytorch").replace(
+                "predictor: onnxruntime", f"predictor: {predictor}"
+            ),
+            {},
+            version="1.31.1",
+        ),
+        published(IMAGE.replace("framework: onnxruntime", "framework: pytorch"), FILES["image"], version="1.0.0"),
+    )
+    for part, kind in zip(parts, (Recipe, Dataset, Framework, Image), strict=True):
+        assert isinstance(part, kind)
+    return Shelf(cast("Any", ChosenRecipe(*cast("Any", parts))), {**FILES, "recipe": CODE}, {})
+
+
+@pytest.fixture
+def lock() -> Lock:
+    return recipes().lock(ask())
+
+
+def test_the_lock_has_everything_that_decides_bits(lock: Lock) -> None:
+    assert (lock.schema, lock.model, lock.operator) == ("1.1", UNSET, UNSET)
+    assert list(lock.artifacts()) == ["recipe", "dataset", "framework", "image"]
+    assert lock.inputs == (lock.artifacts()["dataset"].digest, "train")
+    assert lock.document["target"] == {"metric": "top1", "split": "test", "value": 0.9}
+    assert lock.document["settings"] == {
+        "optimizer": {
+            "name": "adam",
+            "lr": 0.001,
+            "betas": [0.9, 0.999],
+            "eps": 1e-8,
+            "weight_decay": 0.0,
+            "implementation": "for-loop",
+        },
+        "loss": "cross-entropy",
+        "batch": 2,
+        "sampler": {"kind": "shuffle", "generator": "pcg64", "last": "drop"},
+        "evaluate": {"every": 1, "batch": 2},
+    }
+    environment = lock.document["environment"]
+    assert (environment["OMP_NUM_THREADS"], environment["ATEN_CPU_CAPABILITY"]) == ("2", "")
+    assert load(dump(lock), "train.lock") == lock
+    assert recipes().lock(ask()).id == lock.id
+
+
+def test_each_repeat_has_the_next_seed_which_wraps_at_32_bits(lock: Lock) -> None:
+    assert lock.scenario["seeds"] == [2**32 - 1, 0, 1]
+    assert change_seed(lock, 8).id == recipes().lock(ask(seed="8")).id != lock.id
+
+
+def test_a_request_changes_mutable_settings_alone() -> None:
+    settings = recipes().lock(ask(settings="{batch: 1, optimizer.lr: 1}")).document["settings"]
+    assert (settings["batch"], settings["optimizer"]["lr"]) == (1, 1)
+    for text, words in (
+        ("{loss: 1}", "does not allow requests to change 'loss'"),
+        ("{optimizer.momentum: 0.9}", "the optimizer adam has no momentum"),
+        ("{batch: 0}", "invalid setting"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            recipes().lock(ask(settings=text))
+
+
+@pytest.mark.parametrize(
+    ("replaced", "words"),
+    [
+        ({"target": "{metric: top1, split: train, value: 0.9}"}, "which the training learns"),
+        ({"target": "{metric: top1, split: tset, value: 0.9}"}, "no split 'tset'"),
+        ({"target": "{metric: top1, split: bare, value: 0.9}"}, "the split bare has none"),
+        ({"dataset": '{name: digits, version: "^1.0", split: bare}'}, "the split bare has none"),
+    ],
+)
+def test_splits_exist_apart_with_labels(replaced: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        recipes().lock(ask(**replaced))
+
+
+def test_the_framework_is_the_recipes_and_can_train() -> None:
+    with pytest.raises(InvalidInputError, match=r"needs framework/pytorch >=2, but pytorch 1\.31\.1 was chosen"):
+        recipes(needs=">=2").lock(ask())
+    with pytest.raises(InvalidInputError, match="framework/pytorch cannot train here"):
+        recipes(predictor="onnxruntime").lock(ask())
+
+
+def test_a_comparison_of_distributions_needs_the_margin_of_epochs() -> None:
+    with pytest.raises(InvalidInputError, match="distribution needs the margin of epochs_to_quality"):
+        recipes().lock(ask(reproduce="distribution"))
+    assert recipes().lock(ask(reproduce="distribution", equivalence="{epochs_to_quality: 0.2}"))
+
+
+def test_a_lock_of_a_recipe_has_all_parts_of_a_training(lock: Lock) -> None:
+    for name in ("target", "settings", "environment", "dataset"):
+        document = {key: part for key, part in lock.document.items() if key != name}
+        with pytest.raises(InvalidInputError, match=f"missing required field `{name}`"):
+            read(document, "train.lock")
+    with pytest.raises(InvalidInputError, match="a lock of a model has no target"):
+        read({**shelf().lock(request()).document, "target": lock.document["target"]}, "train.lock")
+
+
+def test_why_check_diff_and_conflicts_know_recipes(lock: Lock) -> None:
+    search = Search.of(question_of(ask()), recipes().snapshot(), {})
+    for kind, name, version in (("recipe", "cnn", "1.0.0"), ("dataset", "digits", "1.0.0")):
+        assert explain_selection(lock.artifacts(), cast("Any", kind), name, search).version == parse_version(version)
+    assert check_lock(lock, ask(), recipes().snapshot()).fresh
+    assert not check_lock(lock, ask(dataset='{name: digits, version: "^1.0", split: test}'), recipes().snapshot()).fresh
+    changes = {change.subject for change in diff(lock, recipes().lock(ask(settings="{batch: 1}")), {})}
+    assert {"request.settings", "settings.batch"} <= changes
+    with pytest.raises(ConflictError) as caught:
+        recipes().resolution(ask(recipe='{name: cnn, version: "^2.0"}'))
+    assert "recipe/cnn 1.0.0: outside ^2.0 (the request)" in str(caught.value)
+    assert "recipe.version" in str(caught.value)

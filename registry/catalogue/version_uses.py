@@ -109,7 +109,7 @@ def read_locks_with(
 ) -> LockPage:
     """Read at most ``limit`` locks with a version, newest first.
 
-    No column names the operator or the recipe of a lock, so that the newest locks without a model are read: a page may be
+    No column names the operator or the recipe of a lock, so the newest locks without a model are read: a page may be
     short although the list continues.
 
     Args:

@@ -44,6 +44,7 @@ from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
 from tests.support.resolution.variants import variant
 
+FLAG = "benchlock.evaluator.records.timing_validity.flag_of"
 HOSTILE = '"><script>alert(1)</script><b onload=x>'
 LIMITS = {"time": "11m", "memory": "2GiB", "cpus": 1, "processes": 256}
 
@@ -447,9 +448,7 @@ def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
     ids = [run.id for run in runs]
     assert make_compare(registry, ids, anyway=False).context["usable"] == ()
     flagged = {ids[1]}
-    monkeypatch.setattr(
-        "benchlock.evaluator.records.timing_validity.flag_of", lambda run: "busy" if run.id in flagged else None
-    )
+    monkeypatch.setattr(FLAG, lambda run: "busy" if run.id in flagged else None)
     page = make_compare(registry, ids, anyway=False)
     lines = page.context["usable"]
     rest = [registry.records.get(id_) for id_ in ids if id_ not in flagged]
@@ -571,8 +570,7 @@ def test_a_board_counts_runs_that_it_does_not_read(
     registry.records.hide(runs[2].id, "a test")
     assert (row()["run"], row()["recorded"]) == (runs[1].id, 2)
     flagged = {runs[1].id}
-    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
-    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
     assert row()["run"] == runs[0].id  # an older run has usable times
 
 
@@ -631,14 +629,35 @@ def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
     lock = seeds.lock()
     calm, busy = seeds.run(lock), seeds.run(lock, slowness=9)
     flagged = {busy.id}
-    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
-    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
     query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
     page = make_leaderboard(registry, query)
     assert (page.tables["board-1"].column("run"), page.tables["board-1"].column("runs")) == ((calm.id,), (1,))
-    assert "Left out: 1 run with unusable times, of locks that have usable runs." in words(page)
+    assert "Left out: 1 run with flagged times, of locks that have runs whose times are not flagged." in words(page)
     flagged.add(calm.id)
     assert make_leaderboard(registry, query).tables["board-1"].column("runs") == (2,)
+
+
+def test_flagged_runs_never_take_the_place_of_usable_ones(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    *_, busy, third = (seeds.run(lock, slowness=number) for number in (1, 2, 9, 3))
+    flagged = {busy.id} | {seeds.run(lock, slowness=number).id for number in range(10, 22)}
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
+    page = make_leaderboard(registry, query)
+    (row,) = page.tables["board-1"].records()
+    assert (row["run"], row["runs"], row["recorded"]) == (third.id, 3, 16)
+    reason = "with flagged times, of locks that have runs whose times are not flagged"
+    assert page.facts["left_out"] == {reason: len(flagged)}
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 12)
+    cut = make_leaderboard(registry, query)
+    assert "All of the newest 12 runs of 1 pair of a lock and a host have flagged times; 4 older runs" in words(cut)
+    assert "Left out" not in words(cut)
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 13)
+    (row,) = make_leaderboard(registry, query).tables["board-1"].records()
+    assert (row["run"], row["runs"]) == (third.id, 1)
 
 
 def test_a_malformed_dataset_is_an_error(registry: LocalRegistry) -> None:

@@ -18,7 +18,7 @@ from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered
+from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered, explain_cited
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.runner.self_reported_times import mark_run
@@ -119,7 +119,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
         "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
         "offer": offer_repetition(registry, queue, lock, runs[1]),
         "change": request_path(lock),
-        "choices": _list_choices(registry, runs[1]),
+        "choices": _list_choices(registry, runs[1], runs[0]),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
 
@@ -137,7 +137,13 @@ def answer_questions(
     """
     if any(run.end is None or run.end.outcome != "done" for run in runs):
         return (("Outcome", verdict.verdict, ""), ("Times", "not judged", "a run has no results"))
-    return (("Predictions", *_answer_predictions(verdict)), ("Times", *_answer_times(verdict, margins, whose)))
+    answer, reason = _answer_times(verdict, margins, whose)
+    flags = [flag for run in runs if (flag := explain_unusable_times(run))]
+    if not margins and flags:
+        reason = f"{'; '.join(flags)}; and {reason}"
+    elif margins and (cited := explain_cited(runs[0])):
+        answer, reason = ("undecided" if answer == "reproduced" else answer), f"{cited}; {reason}"
+    return (("Predictions", *_answer_predictions(verdict)), ("Times", answer, reason))
 
 
 def _answer_predictions(verdict: Verdict) -> tuple[str, str]:
@@ -187,10 +193,14 @@ def find_earlier(registry: LocalRegistry, run: Run) -> RunId | None:
     return next((entry.id for entry in list_earlier(registry, run, 1)), None)
 
 
-def _list_choices(registry: LocalRegistry, run: Run) -> tuple[tuple[RunId, str], ...]:
-    """Return the earlier runs to choose from, each with its description, runs with usable times first."""
-    unusable = [(explain_unusable_times(entry) is not None, entry) for entry in list_earlier(registry, run, CHOICES)]
+def _list_choices(registry: LocalRegistry, run: Run, original: Run) -> tuple[tuple[RunId, str], ...]:
+    """Return the earlier runs to choose from, each with its description, those whose times are not flagged first.
+
+    The run that is compared with is among them, however old it is.
+    """
+    entries = {entry.id: entry for entry in (*list_earlier(registry, run, CHOICES), original)}
+    flagged = [(explain_unusable_times(entry) is not None, entry) for entry in entries.values()]
     return tuple(
-        (entry.id, f"{entry.id}, {entry.start.started_at:%Y-%m-%d %H:%M} UTC{', times unusable' if is_flagged else ''}")
-        for is_flagged, entry in sorted(unusable, key=lambda item: item[0])
+        (entry.id, f"{entry.id}, {entry.start.started_at:%Y-%m-%d %H:%M} UTC{', times flagged' if is_flagged else ''}")
+        for is_flagged, entry in sorted(flagged, key=lambda item: item[0])
     )

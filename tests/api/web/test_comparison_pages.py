@@ -263,7 +263,32 @@ def test_a_verdict_offers_the_earlier_runs_those_with_usable_times_first(registr
     assert f'<option value="{calm.id}" selected>' in html(page)
     assert f'action="/runs/{last.id[4:]}/verdict"' in html(page)
     assert f"{busy.id}, " in words(page)
-    assert words(page).count("times unusable") == 1
+    assert words(page).count("times flagged") == 1
+
+
+def test_the_cited_run_is_among_the_choices_and_selected_however_old(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    cited, *_, last = (seeds.run(lock, slowness=number) for number in range(1, 6))
+    monkeypatch.setattr("benchlock.api.web.pages.verdict_pages.CHOICES", 2)
+    page = make_verdict(registry, last.id, cited.id)
+    assert [id_ for id_, _ in page.context["choices"]].count(cited.id) == 1
+    assert len(page.context["choices"]) == 3
+    assert f'<option value="{cited.id}" selected>' in html(page)
+
+
+def test_flagged_times_of_a_cited_run_are_never_called_reproduced(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = seeds.run(seeds.lock())
+    judged = Verdict("reproduced", ("equal",), (f"8 {COUNTED}: {FAST.reason}",), run.id, run.id, "bit-equal", (FAST,))
+    monkeypatch.setattr(FLAG, lambda _: "a busy host")
+    _, (_, answer, reason) = answer_questions(judged, (run, run), {"latency_p50": 0.02})
+    assert answer == "undecided"
+    assert reason.startswith("the original's own times cannot be confirmed")
+    _, (_, answer, reason) = answer_questions(judged, (run, run), {})
+    assert (answer, reason.startswith(f"the times of {run.id} are flagged: a busy host")) == ("not judged", True)
 
 
 def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: LocalRegistry, seeds: Seeds) -> None:

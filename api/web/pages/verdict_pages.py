@@ -112,9 +112,12 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
     trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
     margins, is_lock = find_margins(lock, runs[1]), bool(margins_of(lock))
+    answers = answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer")
     context = {
         "verdict": verdict,
-        "answers": answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer"),
+        "answers": answers,
+        "headline": "; ".join(f"{question} {answer}" for question, answer, _ in answers).capitalize(),
+        "judges_times": not any(answer[:2] == ("Times", "not judged") for answer in answers),
         "states_margins": is_lock,
         "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
         "offer": offer_repetition(registry, queue, lock, runs[1]),

@@ -229,7 +229,8 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
     expected = judge_recorded_run(registry.records, registry.store, registry.read_lock, again.id, None)
     text = unescape(html(make_verdict(registry, again.id, None)))
     assert expected.original == first.id
-    assert f"{expected.verdict.capitalize()}." in text
+    assert f"The one word of <code>benchlock rerun</code> is {expected.verdict}, which says nothing about times." in text
+    assert "<strong>Predictions undecided; times not judged.</strong>" in text
     assert all(reason in text for reason in (*expected.reasons, *expected.reported))
     assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, open_queue(registry), again.id))
     assert "/verdict" not in html(make_run(registry, open_queue(registry), first.id))
@@ -483,8 +484,10 @@ def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
     assert [f"other 1.0.0: {one.metric}: {one.answer}: {one.reason}" for one in times] == [
         line.partition("; left out: ")[0] for line in lines
     ]
-    assert all(line.endswith(f"left out: {ids[1]}, whose times are unusable") for line in lines)
+    assert all(line.endswith(f"left out: {ids[1]}, whose times are flagged") for line in lines)
     assert all(line in words(page) for line in lines)
+    assert "Comparable, but the times of 1 are flagged." in words(page)
+    assert "Comparable." not in words(page)
     flagged.update(ids[:2])
     assert make_compare(registry, ids, anyway=False).context["usable"] == ()
 

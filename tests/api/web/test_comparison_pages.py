@@ -229,7 +229,9 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
     expected = judge_recorded_run(registry.records, registry.store, registry.read_lock, again.id, None)
     text = unescape(html(make_verdict(registry, again.id, None)))
     assert expected.original == first.id
-    assert f"The one word of <code>benchlock rerun</code> is {expected.verdict}, which says nothing about times." in text
+    assert (
+        f"The one word of <code>benchlock rerun</code> is {expected.verdict}, which says nothing about times." in text
+    )
     assert "<strong>Predictions undecided; times not judged.</strong>" in text
     assert all(reason in text for reason in (*expected.reasons, *expected.reported))
     assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, open_queue(registry), again.id))

@@ -146,6 +146,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
         "answers": answers,
         "headline": "; ".join(f"{question} {answer}" for question, answer, _ in answers).capitalize(),
         "judges_times": not any(answer[:2] == ("Times", "not judged") for answer in answers),
+        "is_flagged": any(explain_unusable_times(run) for run in runs),
         "states_margins": is_lock,
         "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
         "offer": offer_repetition(registry, queue, lock, runs[1]),

@@ -225,6 +225,13 @@ _JOBS_AHEAD: Final = select(func.count()).select_from(_OWN.limit(COUNTED_AHEAD).
 """The number of queued jobs of a class before a place in the queue, counted up to a limit."""
 
 
+def count_waiting(connection: Connection, machine: MachineId) -> int:
+    """Return the number of queued jobs that a machine can run, counted up to ``COUNTED_AHEAD``."""
+    fitting = select(eligible.c["class"]).where(eligible.c.machine == machine, eligible.c.fits)
+    waiting = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"].in_(fitting))
+    return connection.execute(select(func.count()).select_from(waiting.limit(COUNTED_AHEAD).subquery())).scalar_one()
+
+
 def _describe_state(job: Job) -> str:
     if job.state == "leased":
         return job_state(job)

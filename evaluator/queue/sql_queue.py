@@ -225,6 +225,11 @@ class SqlQueue:
         with read_transaction(self._database) as connection:
             return load_machines(connection, self._moment(connection), after=after, limit=limit)
 
+    def count_waiting(self, machine: MachineId) -> int:
+        """Return the number of queued jobs that the machine can run, counted up to ``COUNTED_AHEAD``."""
+        with read_transaction(self._database) as connection:
+            return job_status.count_waiting(connection, machine)
+
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Stop giving jobs to the machine, or release it again."""
         size_limits.check_text(why or "", size_limits.REASON, "draining")

@@ -14,7 +14,7 @@ from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, judge_few, ratio, runs_to_decide
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
-from benchlock.evaluator.statistics.metric_types import Finding, Metric, format_change, format_value
+from benchlock.evaluator.statistics.metric_types import Finding, Metric, Ratio, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import COST, OPERATOR, is_automatic, is_quality
 
@@ -272,10 +272,14 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
     times = _Times()
     left, right = _metrics(original), _metrics(rerun)
     differences = host_differences(original, rerun)
+    flags = ["" if explain_unusable_times(run) is None else " (flagged)" for run in (original, rerun)]
+    if equivalence and (flagged := explain_cited(original)):
+        times.reported.append(flagged)
     for name in sorted(name for name in left.keys() & right.keys() if not is_quality(name)):
         a, b = left[name].value, right[name].value
         share, unit = b / a - 1 if a else 0.0, left[name].unit
-        text = f"{name} was {format_value(a, unit)}, and is {format_value(b, unit)} ({format_change(share)})"
+        before, after = (f"{format_value(value, unit)}{flag}" for value, flag in zip((a, b), flags, strict=True))
+        text = f"{name} was {before}, and is {after} ({format_change(share)})"
         mark = _mark(left[name], right[name])
         margin = equivalence.get(left[name].name)
         if margin is None or differences or mark:
@@ -283,7 +287,7 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
         elif offered := describe_offered(name, scenario):
             times.undecided.append(f"{text}: {offered}; next: a request with `equivalence` of latencies or `peak_qps`")
         else:
-            _judge_time(times, left[name], margin, sides)
+            _judge_time(times, left[name], margin, sides, text)
     if times.reported and differences:
         times.reported.append(f"these times are not comparable: {'; '.join(differences)}")
     times.reported += _remarks(*{run.id: run for run in (original, rerun, *sides.originals, *sides.reruns)}.values())
@@ -292,8 +296,16 @@ def _times(original: Run, rerun: Run, equivalence: Mapping[str, float], sides: S
     return times
 
 
-def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> None:
-    """Decide one metric with a margin by the runs of both sides whose times are usable."""
+def explain_cited(original: Run) -> str | None:
+    """Return why no new runs can confirm the times of the original itself; None if they can."""
+    flag = explain_unusable_times(original)
+    return flag and (
+        f"the original's own times cannot be confirmed, only those of other runs of its lock, because {flag}"
+    )
+
+
+def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides, text: str) -> None:
+    """Decide one metric with a margin by the runs of both sides whose times are usable; ``text`` has its values."""
     a, b = (
         [
             _metrics(run)[metric.key].value
@@ -303,11 +315,11 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         for side in (sides.originals, sides.reruns)
     )
     counts = f"{metric.key} of {len(a)} original and {len(b)} {COUNTED}"
-    if (
-        sides.few_originals
-        and 0 < len(a) < FEWEST <= len(b)
-        and (few := judge_few(metric.key, a, b, margin)) is not None
-    ):
+    is_few = sides.few_originals and 0 < len(a) < FEWEST
+    few = judge_few(metric.key, a, b, margin) if is_few and len(b) > 1 else None
+    estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
+    times.reported.append(f"{text}{_describe_ratio(few.ratio if few is not None else estimate)}")
+    if few is not None and len(b) >= FEWEST:
         times.findings.append(few)
         if few.answer == "equivalent":
             times.reported.append(f"{counts}: {few.reason}")
@@ -315,11 +327,8 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
             step = "next: a wider margin, a quieter host, or more original runs"
             times.undecided.append(f"{counts}: {few.reason}; {step}")
         return
-    estimate = ratio(a, b, paired=False, inflation=DRIFT) if min(len(a), len(b)) >= FEWEST else None
     if estimate is None:
-        unusable = sum(explain_unusable_times(run) is not None for run in (*sides.originals, *sides.reruns))
-        why = f"{unusable} more have unusable times: {QUIET_HOST}" if unusable else _next_step(len(a), FEWEST)
-        times.undecided.append(f"{counts}, but at least {FEWEST} per side are required; {why}")
+        times.undecided.append(f"{counts}, but {_explain_missing(len(a), len(b), sides)}")
         return
     finding = judge_ratio(metric.key, metric.direction, estimate, None, margin)
     times.findings.append(finding)
@@ -329,6 +338,33 @@ def _judge_time(times: _Times, metric: Metric, margin: float, sides: Sides) -> N
         sentence = f"{sentence}; {_next_step(len(a), None if runs is None else max(runs, estimate.n + 1))}"
     target = {"equivalent": times.reported, "different": times.against, "undecided": times.undecided}
     target[finding.answer].append(sentence)
+
+
+def _describe_ratio(estimate: Ratio | None) -> str:
+    """Return the ratio of the runs that count, new to original; empty without one."""
+    if estimate is None or estimate.value is None or estimate.ci.low is None or estimate.ci.high is None:
+        return ""
+    ends = f"[{estimate.ci.low:.4g}, {estimate.ci.high:.4g}]"
+    return f"; over the runs that count the ratio is {estimate.value:.4g}, 95 % interval {ends}"
+
+
+def _explain_missing(originals: int, reruns: int, sides: Sides) -> str:
+    """Return how many runs are missing for an answer, why those there are do not count, and what to do."""
+    if not sides.few_originals:
+        missing = f"at least {FEWEST} per side are required"
+    elif not originals:
+        missing = "at least 1 original is required"
+    else:
+        missing = f"at least {FEWEST} new ones are required"
+    reasons = [reason for reason in map(explain_unusable_times, (*sides.originals, *sides.reruns)) if reason]
+    if reasons:
+        others = f"{len(reasons)} more {'has' if len(reasons) == 1 else 'have'} flagged times"
+        return f"{missing}; {others}, such as: {reasons[-1]}; {QUIET_HOST}"
+    if min(originals, reruns) >= FEWEST:
+        return "a value of 0 has no ratio; next: judge another metric"
+    if sides.few_originals and originals:
+        return f"{missing}; next: run the lock {format_count(FEWEST - reruns, 'more time')} with this margin"
+    return f"{missing}; {_next_step(originals, FEWEST)}"
 
 
 def _next_step(originals: int, wanted: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Select, Text, cast, func, select
 
 from benchlock.artifacts.digest import Digest
-from benchlock.evaluator.records.run_types import RunId
+from benchlock.evaluator.records.run_types import DamagedRun, Run, RunId
 from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS, run_ends, runs
 
 # As texts, because PostgreSQL cannot compare values of the type JSON.
@@ -33,6 +33,22 @@ class RunGroup:
     host: str
     runs: int
     newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewestRuns:
+    """The newest runs of a group, with older ones in place of runs whose times are flagged.
+
+    Attributes:
+        entries: The newest runs as they are, and older runs whose times are not flagged, each with the state of its
+            evidence.
+        passed_over: The number of older runs whose times are flagged.
+        looked_at: The number of all runs that were looked at.
+    """
+
+    entries: tuple[Run | DamagedRun, ...]
+    passed_over: int
+    looked_at: int
 
 
 def select_groups(locks: Select[Any] | None) -> Select[Any]:

@@ -13,7 +13,7 @@ from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.replayed_runs import refuse_replay
 from benchlock.evaluator.records.run_document import encode_run, summarize
-from benchlock.evaluator.records.run_groups import RunGroup, select_groups, select_newest
+from benchlock.evaluator.records.run_groups import NewestRuns, RunGroup, select_groups, select_newest
 from benchlock.evaluator.records.run_types import (
     ALL_RUNS,
     DamagedRun,
@@ -44,6 +44,7 @@ from benchlock.evaluator.records.runs_schema import (
     run_packages,
     runs,
 )
+from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.auth.audit_log import now, record_action
 from benchlock.registry.auth.permissions import get_actor
@@ -221,6 +222,28 @@ class Records:
         with read_transaction(self._engine) as connection:
             return tuple(map(RunId, connection.execute(select_newest(group, limit, before)).scalars()))
 
+    def read_newest(self, group: RunGroup, limit: int, most: int) -> NewestRuns:
+        """Read the newest runs of a group, and older ones until as many have times that are not flagged.
+
+        The evidence of older runs with flagged times is not examined, because that is slow.
+
+        Args:
+            group: The group.
+            limit: The number of runs whose times are not flagged.
+            most: The maximum number of runs to look at.
+        """
+        ids = self.list_newest(group, limit)
+        found, looked_at, passed_over = list(self.get_each(ids)), len(ids), 0
+        while len(ids) and looked_at < most and (missing := limit - sum(map(_counts, found))) > 0:
+            ids = self.list_newest(group, min(_AT_ONCE, most - looked_at), ids[-1])
+            looked_at += len(ids)
+            damaged: dict[str, Run | DamagedRun] = {}
+            loaded = list(self._load_parts(ids, damaged))
+            usable = [run for run in loaded if explain_unusable_times(run) is None]
+            found += (*damaged.values(), *self._examine(usable[:missing]))
+            passed_over += len(loaded) - len(usable)
+        return NewestRuns(tuple(found), passed_over, looked_at)
+
     def _load_parts(self, ids: Sequence[str], entries: dict[str, Run | DamagedRun]) -> Iterator[Run]:
         """Yield runs, loaded a few at a time; each transaction ends before their evidence is examined.
 
@@ -267,6 +290,13 @@ class Records:
         with read_transaction(self._engine) as connection:
             for digest in connection.execute(select(run_blobs.c.digest).distinct()).scalars():
                 yield Digest(digest)
+
+
+def _counts(run: Run | DamagedRun) -> bool:
+    """Return whether the times of a run count: they are not flagged, and its evidence does not contradict them."""
+    if isinstance(run, DamagedRun) or explain_unusable_times(run) is not None:
+        return False
+    return run.evidence is None or run.evidence.state == "verified"
 
 
 def _select_ids(connection: Connection, chosen: RunFilter, before: RunId | None) -> Select[Any]:

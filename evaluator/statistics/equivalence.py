@@ -302,7 +302,7 @@ def _judge_exact(a: Metric, b: Metric, n: int, margin: float | None, tests: Pair
 def _describe(test: PairedTest, direction: str) -> str:
     """Describe the result of a test of pairs in words."""
     if test.is_equal:
-        return f"both models give the same result on each of {test.n} samples"
+        return f"both give the same result on each of {test.n} samples"
     if test.method == "mcnemar":
         split = (
             f"of {test.n} samples, {test.only_first} only the first predicts correctly, "

@@ -155,6 +155,7 @@ def make_compare(
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
         "usable": (),
+        "flagged": "",
         "advice": None,
         "comparison": None,
         "sections": (),
@@ -222,6 +223,7 @@ def _add_comparison(
     comparison = compare_runs(pairs, prediction_pairs.compare_all)
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
+    context["flagged"] = _count_flagged([run for _, run in pairs])
     context["advice"] = _advise_on_trace(pairs) if any(map(_TRACE_DIFFERS.search, comparison.reasons)) else None
     if comparison.reasons and not anyway:
         return
@@ -275,6 +277,14 @@ def _list_remarks(comparison: "Comparison") -> Iterator[str]:
             yield f"LoadGen result of {run.id}: {validity.words}"
 
 
+def _count_flagged(runs: Sequence[Run]) -> str:
+    """Return how many runs have flagged times, in words; empty for none."""
+    flagged = sum(explain_unusable_times(run) is not None for run in runs)
+    if not flagged:
+        return ""
+    return "the times of all of them are flagged" if flagged == len(runs) else f"the times of {flagged} are flagged"
+
+
 def _compare_usable(pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison") -> Iterator[str]:
     """Yield what the runs with usable times say on times, if other runs leave these undecided.
 
@@ -293,7 +303,7 @@ def _compare_usable(pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison")
         times = [finding for finding in findings if not is_quality(finding.metric)]
         yield from (
             f"{name_arm(rest, arm)}: {finding.metric}: {finding.answer}: {finding.reason}; "
-            f"left out: {', '.join(dropped)}, whose times are unusable"
+            f"left out: {', '.join(dropped)}, whose times are flagged"
             for finding in times
         )
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -31,8 +30,8 @@ LISTED: Final = 50
 READ: Final = 60
 """The number of runs whose values count, over all groups of a page."""
 _MOST_OF_GROUP: Final = 10
-_ATTEMPTS: Final = 3
-"""How often older runs of a group are read until one has usable times."""
+LOOKED_AT: Final = 300
+"""The number of runs of a group that are looked at until enough have times that are not flagged."""
 _LOCKS: Final = 10_000
 _boards_of_locks: Final = dict[Digest, tuple[tuple[str, Digest], ...]]()
 _TWIN: Final = "/v1/leaderboards"
@@ -116,12 +115,12 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     """
     groups = registry.records.group_done(VersionSelector.parse(_pin(query.dataset)))
     found = _find_locks(registry, groups, query.split)
-    pairs, group_of, left_out = _read_runs(registry, found[:SYSTEMS])
+    pairs, group_of, left_out, search = _read_runs(registry, found[:SYSTEMS])
     boards = make_boards(pairs, registry.store, group_of) if pairs else ()
     unreadable = sum(group.runs for group, lock in found if lock is None)
     if unreadable:
         left_out["whose lock cannot be read"] = unreadable
-    limit = _describe_limit([group for group, _ in found])
+    limit = " ".join(filter(None, (_describe_limit([group for group, _ in found]), search)))
     context: dict[str, Any] = {
         "dataset": query.dataset,
         "boards": tuple(
@@ -178,34 +177,36 @@ def _find_locks(registry: LocalRegistry, groups: Sequence[RunGroup], split: str)
 
 def _read_runs(
     registry: LocalRegistry, found: Sequence[tuple[RunGroup, Lock | None]]
-) -> tuple[list[tuple[Lock, Run]], dict[RunId, RunGroup], dict[str, int]]:
-    """Return the newest verified runs of each group with their locks, the group of each, and what was left out.
+) -> tuple[list[tuple[Lock, Run]], dict[RunId, RunGroup], dict[str, int], str]:
+    """Return the newest verified runs of each group with their locks, the group of each, what was left out, and a note.
 
-    Of a group in which none of these has usable times, older runs are read, too.
+    Runs whose times are flagged take no place of others: older runs are read in their stead, up to ``LOOKED_AT``.
     """
     locked = [(group, lock) for group, lock in found if lock is not None]
     limit = max(1, min(_MOST_OF_GROUP, READ // max(1, len(locked))))
     pairs, group_of, left_out = list[tuple[Lock, Run]](), dict[RunId, RunGroup](), Counter[str]()
-    pending, before = dict(locked), dict[RunGroup, RunId]()
-    for _ in range(_ATTEMPTS):
-        ids = {group: registry.records.list_newest(group, limit, before.get(group)) for group in pending}
-        group_of |= {id_: group for group, of in ids.items() for id_ in of}
-        before |= {group: of[-1] for group, of in ids.items() if of}
-        for run in registry.records.get_each(list(chain.from_iterable(ids.values()))):
-            group = group_of[run.id]
+    passed_over, usable, unsearched = Counter[Digest](), set[Digest](), list[RunGroup]()
+    for group, lock in locked:
+        newest = registry.records.read_newest(group, limit, LOOKED_AT)
+        passed_over[lock.id] += newest.passed_over
+        is_usable = False
+        for run in newest.entries:
+            group_of[run.id] = group
             if reason := _explain_omission(run):
                 left_out[reason] += 1
             elif isinstance(run, Run):
-                pairs.append((pending[group], run))
-        served = {group_of[run.id] for _, run in pairs if explain_unusable_times(run) is None}
-        pending = {group: pending[group] for group, of in ids.items() if len(of) == limit and group not in served}
-        if not pending:
-            break
-    usable = {lock.id for lock, run in pairs if explain_unusable_times(run) is None}
+                pairs.append((lock, run))
+                is_usable |= explain_unusable_times(run) is None
+        if is_usable:
+            usable.add(lock.id)
+        elif newest.looked_at < group.runs:
+            unsearched.append(group)
     chosen = [pair for pair in pairs if pair[0].id not in usable or explain_unusable_times(pair[1]) is None]
-    left_out["with unusable times, of locks that have usable runs"] += len(pairs) - len(chosen)
+    flagged = len(pairs) - len(chosen) + sum(passed_over[id_] for id_ in usable)
+    left_out["with flagged times, of locks that have runs whose times are not flagged"] += flagged
     chosen.sort(key=lambda pair: pair[1].id, reverse=True)
-    return chosen, group_of, {reason: number for reason, number in left_out.items() if number}
+    counts = {reason: number for reason, number in left_out.items() if number}
+    return chosen, group_of, counts, _describe_search([group for group in unsearched if group.lock not in usable])
 
 
 def _explain_omission(run: Run | DamagedRun) -> str:
@@ -218,6 +219,17 @@ def _explain_omission(run: Run | DamagedRun) -> str:
 
 def _compare(runs: Sequence[Run]) -> str:
     return compare_path(run.id for run in runs[:RUNS])
+
+
+def _describe_search(groups: Sequence[RunGroup]) -> str:
+    """Return where only flagged runs were found and older ones were not looked at; empty for no groups."""
+    if not groups:
+        return ""
+    older = format_count(sum(group.runs for group in groups) - LOOKED_AT * len(groups), "older run")
+    return (
+        f"All of the newest {LOOKED_AT} runs of {format_count(len(groups), 'pair')} of a lock and a host have flagged "
+        f"times; {older} were not looked at."
+    )
 
 
 def _describe_limit(groups: Sequence[RunGroup]) -> str:

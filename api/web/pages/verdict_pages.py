@@ -18,7 +18,7 @@ from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered
+from benchlock.evaluator.records.run_comparison import COUNTED, describe_offered, explain_cited, host_differences
 from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.runner.self_reported_times import mark_run
@@ -29,6 +29,10 @@ from benchlock.registry.manifests.metric_definitions import is_automatic, is_qua
 
 CHOICES: Final = 20
 """The number of earlier runs to choose from."""
+_COUNTED: Final = 20
+"""The number of machines whose waiting jobs are counted."""
+_LATEST: Final = 3
+"""The number of latest runs that must all be flagged for a warning."""
 Answer = tuple[str, str, str]
 """A question, its answer in a word, and the reason."""
 
@@ -45,6 +49,8 @@ class RepetitionOffer:
         seconds: About how long one run takes, in words.
         fewest: The number of earlier runs from which the times can also be refuted.
         obstacle: Why no number of runs can decide; empty if it can.
+        waiting: The machines, each with the number of jobs that wait for it.
+        warning: Why new runs will probably not decide: the latest runs are flagged. Empty if the latest one is not.
     """
 
     lock: Digest
@@ -54,6 +60,8 @@ class RepetitionOffer:
     seconds: str = ""
     fewest: int = FEWEST
     obstacle: str = ""
+    waiting: tuple[tuple[MachineId, int], ...] = ()
+    warning: str = ""
 
 
 def offer_repetition(registry: LocalRegistry, queue: SqlQueue | None, lock: Lock, run: Run) -> RepetitionOffer | None:
@@ -84,7 +92,27 @@ def offer_repetition(registry: LocalRegistry, queue: SqlQueue | None, lock: Lock
         return RepetitionOffer(lock.id, obstacle="no machine can run the lock now")
     each = (run.end.ended_at - run.start.started_at).total_seconds()
     rounds = tuple((count, 2 * count, describe_seconds(2 * count * each)) for count in list_rounds(1)[::3])
-    return RepetitionOffer(lock.id, machines, () if margins_of(lock) else trusted, rounds, describe_seconds(each))
+    return RepetitionOffer(
+        lock.id,
+        machines,
+        () if margins_of(lock) else trusted,
+        rounds,
+        describe_seconds(each),
+        waiting=tuple((machine, queue.count_waiting(machine)) for machine in machines[:_COUNTED]),
+        warning=_warn_of_flags(registry, lock, run),
+    )
+
+
+def _warn_of_flags(registry: LocalRegistry, lock: Lock, run: Run) -> str:
+    """Return that the latest runs of a lock on hosts like that of a run are flagged, and why; empty if one is not."""
+    chosen = RunFilter(lock=lock.id, outcome="done")
+    entries = registry.records.list_entries(chosen=chosen, limit=CHOICES, examine=False, with_host=True)
+    alike = [entry for entry in entries if isinstance(entry, Run) and not host_differences(run, entry)][:_LATEST]
+    reasons = [reason for reason in map(explain_unusable_times, alike) if reason]
+    if not reasons or len(reasons) < len(alike):
+        return ""
+    runs = "the latest run" if len(reasons) == 1 else f"each of the latest {len(reasons)} runs"
+    return f"{runs} of this lock on such a host is flagged, so new ones will probably be too; {reasons[0]}"
 
 
 def _is_time(metric: str, lock: Lock) -> bool:
@@ -112,14 +140,18 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
     trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
     margins, is_lock = find_margins(lock, runs[1]), bool(margins_of(lock))
+    answers = answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer")
     context = {
         "verdict": verdict,
-        "answers": answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer"),
+        "answers": answers,
+        "headline": "; ".join(f"{question} {answer}" for question, answer, _ in answers).capitalize(),
+        "judges_times": not any(answer[:2] == ("Times", "not judged") for answer in answers),
+        "is_flagged": any(explain_unusable_times(run) for run in runs),
         "states_margins": is_lock,
         "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
         "offer": offer_repetition(registry, queue, lock, runs[1]),
         "change": request_path(lock),
-        "choices": _list_choices(registry, runs[1]),
+        "choices": _list_choices(registry, runs[1], runs[0]),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
 
@@ -137,7 +169,13 @@ def answer_questions(
     """
     if any(run.end is None or run.end.outcome != "done" for run in runs):
         return (("Outcome", verdict.verdict, ""), ("Times", "not judged", "a run has no results"))
-    return (("Predictions", *_answer_predictions(verdict)), ("Times", *_answer_times(verdict, margins, whose)))
+    answer, reason = _answer_times(verdict, margins, whose)
+    flags = [flag for run in runs if (flag := explain_unusable_times(run))]
+    if not margins and flags:
+        reason = f"{'; '.join(flags)}; and {reason}"
+    elif margins and (cited := explain_cited(runs[0])):
+        answer, reason = ("undecided" if answer == "reproduced" else answer), f"{cited}; {reason}"
+    return (("Predictions", *_answer_predictions(verdict)), ("Times", answer, reason))
 
 
 def _answer_predictions(verdict: Verdict) -> tuple[str, str]:
@@ -187,10 +225,14 @@ def find_earlier(registry: LocalRegistry, run: Run) -> RunId | None:
     return next((entry.id for entry in list_earlier(registry, run, 1)), None)
 
 
-def _list_choices(registry: LocalRegistry, run: Run) -> tuple[tuple[RunId, str], ...]:
-    """Return the earlier runs to choose from, each with its description, runs with usable times first."""
-    unusable = [(explain_unusable_times(entry) is not None, entry) for entry in list_earlier(registry, run, CHOICES)]
+def _list_choices(registry: LocalRegistry, run: Run, original: Run) -> tuple[tuple[RunId, str], ...]:
+    """Return the earlier runs to choose from, each with its description, those whose times are not flagged first.
+
+    The run that is compared with is among them, however old it is.
+    """
+    entries = {entry.id: entry for entry in (*list_earlier(registry, run, CHOICES), original)}
+    flagged = [(explain_unusable_times(entry) is not None, entry) for entry in entries.values()]
     return tuple(
-        (entry.id, f"{entry.id}, {entry.start.started_at:%Y-%m-%d %H:%M} UTC{', times unusable' if is_flagged else ''}")
-        for is_flagged, entry in sorted(unusable, key=lambda item: item[0])
+        (entry.id, f"{entry.id}, {entry.start.started_at:%Y-%m-%d %H:%M} UTC{', times flagged' if is_flagged else ''}")
+        for is_flagged, entry in sorted(flagged, key=lambda item: item[0])
     )

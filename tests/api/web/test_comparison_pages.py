@@ -44,6 +44,7 @@ from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
 from tests.support.resolution.variants import variant
 
+FLAG = "benchlock.evaluator.records.timing_validity.flag_of"
 HOSTILE = '"><script>alert(1)</script><b onload=x>'
 LIMITS = {"time": "11m", "memory": "2GiB", "cpus": 1, "processes": 256}
 
@@ -228,7 +229,10 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
     expected = judge_recorded_run(registry.records, registry.store, registry.read_lock, again.id, None)
     text = unescape(html(make_verdict(registry, again.id, None)))
     assert expected.original == first.id
-    assert f"{expected.verdict.capitalize()}." in text
+    assert (
+        f"The one word of <code>benchlock rerun</code> is {expected.verdict}, which says nothing about times." in text
+    )
+    assert "<strong>Predictions undecided; times not judged.</strong>" in text
     assert all(reason in text for reason in (*expected.reasons, *expected.reported))
     assert f'href="/runs/{again.id[4:]}/verdict"' in html(make_run(registry, open_queue(registry), again.id))
     assert "/verdict" not in html(make_run(registry, open_queue(registry), first.id))
@@ -262,7 +266,32 @@ def test_a_verdict_offers_the_earlier_runs_those_with_usable_times_first(registr
     assert f'<option value="{calm.id}" selected>' in html(page)
     assert f'action="/runs/{last.id[4:]}/verdict"' in html(page)
     assert f"{busy.id}, " in words(page)
-    assert words(page).count("times unusable") == 1
+    assert words(page).count("times flagged") == 1
+
+
+def test_the_cited_run_is_among_the_choices_and_selected_however_old(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    cited, *_, last = (seeds.run(lock, slowness=number) for number in range(1, 6))
+    monkeypatch.setattr("benchlock.api.web.pages.verdict_pages.CHOICES", 2)
+    page = make_verdict(registry, last.id, cited.id)
+    assert [id_ for id_, _ in page.context["choices"]].count(cited.id) == 1
+    assert len(page.context["choices"]) == 3
+    assert f'<option value="{cited.id}" selected>' in html(page)
+
+
+def test_flagged_times_of_a_cited_run_are_never_called_reproduced(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = seeds.run(seeds.lock())
+    judged = Verdict("reproduced", ("equal",), (f"8 {COUNTED}: {FAST.reason}",), run.id, run.id, "bit-equal", (FAST,))
+    monkeypatch.setattr(FLAG, lambda _: "a busy host")
+    _, (_, answer, reason) = answer_questions(judged, (run, run), {"latency_p50": 0.02})
+    assert answer == "undecided"
+    assert reason.startswith("the original's own times cannot be confirmed")
+    _, (_, answer, reason) = answer_questions(judged, (run, run), {})
+    assert (answer, reason.startswith(f"the times of {run.id} are flagged: a busy host")) == ("not judged", True)
 
 
 def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: LocalRegistry, seeds: Seeds) -> None:
@@ -447,9 +476,7 @@ def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
     ids = [run.id for run in runs]
     assert make_compare(registry, ids, anyway=False).context["usable"] == ()
     flagged = {ids[1]}
-    monkeypatch.setattr(
-        "benchlock.evaluator.records.timing_validity.flag_of", lambda run: "busy" if run.id in flagged else None
-    )
+    monkeypatch.setattr(FLAG, lambda run: "busy" if run.id in flagged else None)
     page = make_compare(registry, ids, anyway=False)
     lines = page.context["usable"]
     rest = [registry.records.get(id_) for id_ in ids if id_ not in flagged]
@@ -459,8 +486,10 @@ def test_usable_runs_are_compared_apart_where_others_have_unusable_times(
     assert [f"other 1.0.0: {one.metric}: {one.answer}: {one.reason}" for one in times] == [
         line.partition("; left out: ")[0] for line in lines
     ]
-    assert all(line.endswith(f"left out: {ids[1]}, whose times are unusable") for line in lines)
+    assert all(line.endswith(f"left out: {ids[1]}, whose times are flagged") for line in lines)
     assert all(line in words(page) for line in lines)
+    assert "Comparable, but the times of 1 are flagged." in words(page)
+    assert "Comparable." not in words(page)
     flagged.update(ids[:2])
     assert make_compare(registry, ids, anyway=False).context["usable"] == ()
 
@@ -571,8 +600,7 @@ def test_a_board_counts_runs_that_it_does_not_read(
     registry.records.hide(runs[2].id, "a test")
     assert (row()["run"], row()["recorded"]) == (runs[1].id, 2)
     flagged = {runs[1].id}
-    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
-    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
     assert row()["run"] == runs[0].id  # an older run has usable times
 
 
@@ -631,14 +659,35 @@ def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
     lock = seeds.lock()
     calm, busy = seeds.run(lock), seeds.run(lock, slowness=9)
     flagged = {busy.id}
-    where = "benchlock.api.web.pages.leaderboard_pages.explain_unusable_times"
-    monkeypatch.setattr(where, lambda run: "a busy host" if run.id in flagged else None)
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
     query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
     page = make_leaderboard(registry, query)
     assert (page.tables["board-1"].column("run"), page.tables["board-1"].column("runs")) == ((calm.id,), (1,))
-    assert "Left out: 1 run with unusable times, of locks that have usable runs." in words(page)
+    assert "Left out: 1 run with flagged times, of locks that have runs whose times are not flagged." in words(page)
     flagged.add(calm.id)
     assert make_leaderboard(registry, query).tables["board-1"].column("runs") == (2,)
+
+
+def test_flagged_runs_never_take_the_place_of_usable_ones(
+    registry: LocalRegistry, seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = seeds.lock()
+    *_, busy, third = (seeds.run(lock, slowness=number) for number in (1, 2, 9, 3))
+    flagged = {busy.id} | {seeds.run(lock, slowness=number).id for number in range(10, 22)}
+    monkeypatch.setattr(FLAG, lambda run: "a busy host" if run.id in flagged else None)
+    query = LeaderboardQuery(f"{dataset_of(lock).name}@{dataset_of(lock).version}", dataset_of(lock).split)
+    page = make_leaderboard(registry, query)
+    (row,) = page.tables["board-1"].records()
+    assert (row["run"], row["runs"], row["recorded"]) == (third.id, 3, 16)
+    reason = "with flagged times, of locks that have runs whose times are not flagged"
+    assert page.facts["left_out"] == {reason: len(flagged)}
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 12)
+    cut = make_leaderboard(registry, query)
+    assert "All of the newest 12 runs of 1 pair of a lock and a host have flagged times; 4 older runs" in words(cut)
+    assert "Left out" not in words(cut)
+    monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 13)
+    (row,) = make_leaderboard(registry, query).tables["board-1"].records()
+    assert (row["run"], row["runs"]) == (third.id, 1)
 
 
 def test_a_malformed_dataset_is_an_error(registry: LocalRegistry) -> None:

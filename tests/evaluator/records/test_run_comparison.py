@@ -174,7 +174,36 @@ def test_runs_with_unusable_times_do_not_count() -> None:
     assert sum("clock and benchlock's own disagree" in one for one in found.reported) == 2
     few = judge(before[0], after[0], agreed(), {"latency_p50": 0.1}, Sides(before, (*after[:5], *flagged)))
     assert few.verdict == "undecided"
-    assert f"at least 6 per side are required; 2 more have unusable times: {QUIET_HOST}" in few.reasons[-1]
+    assert "at least 6 per side are required; 2 more have flagged times, such as: the times of" in few.reasons[-1]
+    assert few.reasons[-1].endswith(QUIET_HOST)
+
+
+def test_few_originals_say_what_is_missing_and_why_and_show_the_values() -> None:
+    """Six new runs are required and one original: the sentence says how many are there and why others do not count."""
+    busy = {KEY: calls_document(Calls(100, 6, "thread"))}
+    originals, flagged = several(0.002, 1), several(0.004, 12, **busy)
+    none = judge(
+        originals[0], flagged[0], agreed(), {"latency_p50": 0.1}, Sides(originals, flagged, few_originals=True)
+    )
+    assert "of 1 original and 0 new runs with usable times, but at least 6 new ones are required" in none.reasons[-1]
+    assert "12 more have flagged times, such as: the times of" in none.reasons[-1]
+    assert "per side" not in none.reasons[-1]
+    assert "latency_p50 was 2 ms, and is 4 ms (flagged) (+100.0%)" in none.reported
+    some = (*several(0.002, 4), *flagged[:2])
+    few = judge(originals[0], some[0], agreed(), {"latency_p50": 0.1}, Sides(originals, some, few_originals=True))
+    assert "and 4 new runs with usable times, but at least 6 new ones are required" in few.reasons[-1]
+    assert any("over the runs that count the ratio is 1.001, 95 % interval [" in one for one in few.reported)
+    alone = judge(originals[0], some[0], agreed(), {"latency_p50": 0.1}, Sides(originals, some[:4], few_originals=True))
+    assert alone.reasons[-1].endswith("next: run the lock 2 more times with this margin")
+
+
+def test_a_flagged_original_is_named_first() -> None:
+    """Its own times cannot be confirmed, even if runs of its lock agree."""
+    cited = several(0.004, 1, **{KEY: calls_document(Calls(100, 6, "thread"))})[0]
+    others, again = several(0.002), several(0.002)
+    found = judge(cited, again[0], agreed(), {"latency_p50": 0.1}, Sides((cited, *others), again))
+    assert found.reported[0].startswith("the original's own times cannot be confirmed, only those of other runs")
+    assert f"the times of {cited.id} are flagged: 6.0% of calls" in found.reported[0]
 
 
 def test_an_undecided_verdict_says_how_many_runs_would_decide() -> None:

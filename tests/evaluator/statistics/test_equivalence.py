@@ -124,7 +124,7 @@ def test_quality_is_exact_on_the_samples(other: Metric, margin: float | None, an
         (300, 200, "different", "300 only the first predicts correctly, 200 only the second (p = 8.9e-06)"),
         (300, 200, "different", "more than sampling explains, and the second is worse"),
         (20, 24, "undecided", "no difference detected, which does not prove equality"),
-        (0, 0, "equal", "equal on these samples; both models give the same result on each of 10000 samples"),
+        (0, 0, "equal", "equal on these samples; both give the same result on each of 10000 samples"),
         (40, 40, "undecided", "equal on these samples; of 10000 samples, 40 only the first predicts correctly"),
         (300, 200, "different", "1.00 points lower (-1.11% relative) on these samples; of 10000"),
         (300, 200, "different", "; 95 % interval of the difference for other samples: [-1.448, -0.559] points"),

@@ -182,6 +182,29 @@ def test_a_reviewer_states_a_margin_and_one_button_decides_the_times(
     assert "<strong>Times: reproduced</strong>: latency_p50: within the margin of the reviewer" in done
 
 
+def test_the_form_says_how_many_jobs_are_ahead_and_that_new_runs_will_probably_be_flagged(
+    pages: Client, opened: LocalRegistry, queue: SqlQueue, locks: list[Lock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, locks[0].harness)
+    first, again = (record(opened, locks[0], minutes) for minutes in (-9, -6))
+    queue.enrol(machine(1), BOOT, facts())
+    verdict = f"{run_path(again.id)}/verdict"
+    calm = pages.get(verdict).text
+    assert "0 ahead on m1" in calm
+    assert "Queue new runs anyway" not in calm
+    form = {**fields(calm), "against": first.id, "metric": "latency_p50", "margin": "10", "rounds": "6"}
+    assert pages.post("/comparisons", data=form, headers=OURS).status_code == 303
+    monkeypatch.setattr("benchlock.evaluator.records.timing_validity.flag_of", lambda _: "a busy host")
+    busy = pages.get(verdict).text
+    assert f"{len(queue.comparison(form['comparison']))} ahead on m1" in busy
+    assert "each of the latest 2 runs of this lock on such a host is flagged, so new ones will probably be too" in busy
+    assert (
+        busy.index("a busy host. Use a quieter")
+        < busy.index("Queue new runs anyway")
+        < busy.index("Decide the times</b")
+    )
+
+
 def test_what_cannot_be_compared_in_turn_is_refused(
     pages: Client, opened: LocalRegistry, queue: SqlQueue, locks: list[Lock]
 ) -> None:

@@ -34,6 +34,7 @@ from benchlock.evaluator.records.run_texts import (
     name_question,
 )
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
+from benchlock.evaluator.records.time_texts import list_time_notes
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
     clocks_disagree,
@@ -287,7 +288,8 @@ def _add_results(
         context["shown"] = {"metrics": show_metrics(run.end.metrics)}
         is_timed = any(not is_quality(metric.name) and format_interval(metric) != "-" for metric in run.end.metrics)
         notes = list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server")
-        context["notes"] = (*notes, *([SINGLE_RUNS] if is_timed else ()))
+        times = list_time_notes(run.end, str(lock.scenario["name"]))
+        context["notes"] = (*times, *notes, *([SINGLE_RUNS] if is_timed else ()))
     if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
         try:
             sections = _report(registry, run, lock)

@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.choices import list_lock_isolations
-from benchlock.api.web.links import find_downloads, run_path, with_query
+from benchlock.api.web.links import find_downloads, name_run_file, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.verdict_pages import find_earlier
@@ -190,7 +190,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         context["evidence"] = _describe_evidence(run.evidence, run.end)
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
-        context["downloads"] = find_downloads(registry.store, (blob.digest for blob in run.end.blobs.values()))
+        context["downloads"] = find_downloads(registry.store, *_name_files(run, run.end))
         _add_results(registry, run, lock, context, tables)
     trail = (("/runs", "Runs"),)
     title = name_question(lock)
@@ -235,6 +235,12 @@ def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
         (("/runs", "Runs"), (path, run.id)),
         facts={"summary": summary, "wrong": listed.wrong, "total": listed.total},
     )
+
+
+def _name_files(run: Run, end: RunEnd) -> tuple[list[str], dict[str, str]]:
+    """Return the digests of the files of a run, and the names under which they are downloaded."""
+    names = {str(blob.digest): name_run_file(run.id, role) for role, blob in end.blobs.items()}
+    return list(names), names
 
 
 def _find_samples(registry: LocalRegistry, run: Run, lock: Lock) -> WrongSamples:

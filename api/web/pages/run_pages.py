@@ -175,7 +175,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "section_tables": (),
         "confusion": None,
         "subject": tuple(describe_question(lock).items()),
-        "surroundings": tuple(describe_surroundings(run).items()),
+        "surroundings": (*_name_machine(queue, run), *describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
         "isolations": list_lock_isolations(registry, queue, lock, run.start.isolation),
@@ -267,6 +267,14 @@ def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
     """Return the live part of a run in progress; None if no worker of this queue runs it."""
     job = queue.job_of_run(run.id)
     return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
+
+
+def _name_machine(queue: SqlQueue, run: Run) -> tuple[tuple[str, str], ...]:
+    """Return the name of the worker's machine; nothing for a run that was not queued here."""
+    id_ = queue.job_of_run(run.id)
+    job = None if id_ is None else queue.job(id_)
+    # A job that was tried again names the machine of its last run alone.
+    return (("machine", job.machine),) if job is not None and job.machine is not None and job.run == run.id else ()
 
 
 def _describe_evidence(status: EvidenceStatus | None, end: RunEnd) -> str:
@@ -392,7 +400,7 @@ def list_time_notices(run: Run) -> Iterator[tuple[str, str]]:
     validity = validity_of(run)
     if validity is not None and validity.valid:
         is_usable = explain_unusable_times(run) is None
-        yield "good" if is_usable else "", f"LoadGen's own rules were met ({validity.words})"
+        yield "good" if is_usable else "neutral", f"LoadGen's own rules were met ({validity.words})"
     elif validity is not None:
         yield "bad", f"LoadGen result: {validity.words}"
 

@@ -57,7 +57,7 @@ def list_time_notes(end: RunEnd, scenario: str) -> Iterator[str]:
         yield _describe_latency(metrics["latency_p50"], scenario)
         if times is not None and scenario in _CLOSED_LOOPS and (figures := _list_figures(times)):
             yield (
-                f"LoadGen's own figures for the same queries are {figures}. They are higher because LoadGen's clock is "
+                f"LoadGen's own results for the same queries are {figures}. They are higher because LoadGen's clock is "
                 "outside of benchlock's: they also include the way from LoadGen into Python and back."
             )
     if "throughput" in metrics and scenario in _CLOSED_LOOPS:

@@ -1,12 +1,15 @@
 """The paths of pages and of stored files, and which cells of tables lead to them."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from urllib.parse import quote, urlencode
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.analysis.tables import Cell
+from benchlock.evaluator.runner.run_outcome import FILES
 from benchlock.registry.artifact_names import KINDS
 
 _PREFIXES = {
@@ -63,13 +66,31 @@ def leaderboard_path(dataset: str, split: str) -> str:
     return with_query("/leaderboards", dataset=dataset, split=split)
 
 
-def find_downloads(store: BlobStore, digests: Iterable[str]) -> Mapping[str, str]:
-    """Return the paths of those files that are stored, by digest as given: with or without the algorithm."""
+def find_downloads(
+    store: BlobStore, digests: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+) -> Mapping[str, str]:
+    """Return the paths of those files that are stored, by digest.
+
+    Args:
+        store: The store.
+        digests: The digests, with or without the algorithm.
+        names: The names of the downloaded files, by digest as given; a file without one is named by its digest.
+    """
     full = {text: Digest(text if ":" in text else f"sha256:{text}") for text in digests}
     try:
-        return {text: f"/v1/blobs/{digest}" for text, digest in full.items() if store.exists(digest)}
+        return {
+            text: with_query(f"/v1/blobs/{digest}", name=names.get(text))
+            for text, digest in full.items()
+            if store.exists(digest)
+        }
     except UnavailableError:
         return {}
+
+
+def name_run_file(run: str, role: str) -> str:
+    """Return the name under which a file of a run is downloaded: its role, the id of the run and its type."""
+    suffix = PurePosixPath(FILES.get(role, f"{role}.txt")).suffix
+    return f"{role}-{run.removeprefix('run/')}{suffix}"
 
 
 def with_query(path: str, **parameters: str | None) -> str:

@@ -127,9 +127,14 @@ def show_columns(
 
 
 def _link_file(cell: Markup, path: str | None) -> Markup:
-    """Return a cell as a link that downloads a file under the last part of its name; as it is without a path."""
-    link = Markup('<a href="{}" download="{}">{}</a>')
-    return cell if path is None else link.format(path, cell.unescape().rpartition("/")[2], cell)
+    """Return a cell as a link that downloads a file; as it is without a path.
+
+    The file has the name in the path, otherwise the last part of the cell.
+    """
+    if path is None:
+        return cell
+    name = path.partition("?name=")[2] or cell.unescape().rpartition("/")[2]
+    return Markup('<a href="{}" download="{}">{}</a>').format(path, name, cell)
 
 
 def _show_cell(value: Cell, column: Column) -> Markup:

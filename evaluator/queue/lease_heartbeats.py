@@ -42,7 +42,7 @@ class Heartbeat:
         """Prepare the heartbeats; the context starts them."""
         self._queue, self._lease, self._over = queue, lease, over
         self._good = asked_at
-        self._ended = threading.Event()
+        self._ended, self._due = threading.Event(), threading.Event()
         self._mutex = threading.Lock()
         self._phase: Phase = "preparing"
         self._verdict: Verdict | None = None
@@ -60,6 +60,7 @@ class Heartbeat:
         """Stop the heartbeats."""
         with self._mutex:
             self._ended.set()
+        self._due.set()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -72,12 +73,17 @@ class Heartbeat:
         return self._phase
 
     def enter(self, phase: Phase) -> None:
-        """Set the phase that the next heartbeats report."""
+        """Set the phase that heartbeats report, and send one now, so that pages do not show the phase before."""
         self._phase = phase
+        self._due.set()
 
     def _beat(self) -> None:
         pause = self._lease.times.beat
-        while not self._ended.wait(pause):
+        while True:
+            self._due.wait(pause)
+            self._due.clear()
+            if self._ended.is_set():
+                return
             asked_at = since_boot()
             answer: Beat | Verdict | None = None
             with suppress(Exception):  # any error means an unacknowledged heartbeat; the watchdog decides

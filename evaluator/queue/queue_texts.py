@@ -41,7 +41,11 @@ def describe_seconds(seconds: float) -> str:
 
 
 _UNITS: Final = {
-    **dict.fromkeys(("golden", "accuracy", "score"), "samples"),
+    **dict.fromkeys(("golden", "accuracy", "score", "prepare"), "samples"),
+    **dict.fromkeys(("performance", "pipeline"), "calls"),
+    **dict.fromkeys(("reference", "operator"), "cases"),
+    "peak": "probes",
+    "trace": "processes",
     "installing wheels": "wheels",
     "compiling byte code": "files",
     "unpacking the base": "layers",

@@ -67,7 +67,9 @@ def describe_surroundings(run: Run) -> dict[str, str]:
         "isolation": f"{start.isolation} on {start.platform_name}, Python {start.platform.get('python')}",
         "image": start.image_id or "",
         "CPU": f"{host.get('cores')} of {host.get('cpu_model')}",
-        "flags": f"{len(flags)} of the CPU" if isinstance(flags, list) else "",
+        "CPU flags": f"{len(flags)} instruction-set flags, listed in the JSON of the run"
+        if isinstance(flags, list)
+        else "",
         "memory": _memory(host.get("memory")),
     }
     fields |= {
@@ -91,7 +93,8 @@ def describe_load_generation(run: Run, end: RunEnd) -> dict[str, str]:
     if isinstance(loadgen, dict):
         verdict = ", no readable result" if validity is None else f", {validity.mark}"
         fields["LoadGen"] = f"{loadgen.get('version')}{verdict if end.outcome == 'done' else ''}"
-        fields["sequence"] = str(loadgen.get("sequence_sha256", ""))
+        if sequence := loadgen.get("sequence_sha256"):
+            fields["sequence"] = f"{sequence}, the SHA-256 of the samples in the order in which LoadGen asked for them"
     threads = end.details.get("threads")
     if isinstance(threads, dict):
         counts = threads.get("predictor")

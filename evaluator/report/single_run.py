@@ -29,6 +29,8 @@ _COLUMNS: Final = (
 )
 MOST_CLASSES: Final = 30
 """The greatest number of classes of the heat map: more cells would have no room for their numbers."""
+_DIGITS: Final = 3
+"""The significant digits of a time in a text."""
 _EXACT: Final = 10_000
 _UNDECIDED: Final = "none"
 
@@ -45,6 +47,8 @@ def find_histogram(ordered: NDArray[np.float64]) -> Histogram:
         return Histogram((low, high), (len(ordered),))
     end = min(high, half + 2 * (most - half))
     end = high if end <= low else end
+    shown = float(f"{end:.{_DIGITS}g}")  # the edge as the section writes it, so that its count of longer calls is true
+    end = shown if max(low, most) < shown < high else end
     width = 2 * (third - quartile) / len(ordered) ** (1 / 3)
     has_last = int(end < high)
     bars = max(1, min(MOST_BARS - has_last, math.ceil((end - low) / width) if width else MOST_BARS))

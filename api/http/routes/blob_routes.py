@@ -1,6 +1,7 @@
 """Routes for blobs by digest: download, and upload by the OCI distribution protocol."""
 
 import io
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,9 +28,11 @@ from benchlock.api.http.service_state import Service
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.size_limits import WORD
 from benchlock.artifacts.uploads.resumable_uploads import UploadOffsetError
 
 _BYTES: Final = "application/octet-stream"
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _EXAMPLE: Final = digest_bytes(b"")
 
 _BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
@@ -57,6 +60,15 @@ UploadIn = Annotated[
 RangeIn = Annotated[
     str | None,
     HeaderParameter(name="Range", description="One range of bytes.", examples=[encode_example("bytes=0-99")]),
+]
+NameIn = Annotated[
+    str,
+    Parameter(
+        description="The name of the downloaded file; all but letters, digits, `.`, `_` and `-` becomes `_`.",
+        required=False,
+        examples=[encode_example("predictions.safetensors")],
+        max_length=WORD,
+    ),
 ]
 KnownIn = Annotated[str | None, HeaderParameter(name="If-None-Match", description="The ETag of the client's copy.")]
 SameIn = Annotated[
@@ -96,6 +108,12 @@ def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
             return content, len(content)
     path = store.path(blob)
     return path, path.stat().st_size
+
+
+def _describe_attachment(name: str) -> str:
+    """Return the Content-Disposition of a download under a name, whose other characters are replaced."""
+    safe = _UNSAFE.sub("_", name).lstrip(".")
+    return f'attachment; filename="{safe}"' if safe else "attachment"
 
 
 def _parse_digest(text: str) -> Digest:
@@ -179,6 +197,7 @@ class BlobController(Controller):
         part: RangeIn = None,
         known: KnownIn = None,
         same: SameIn = None,
+        name: NameIn = "",
     ) -> ASGIResponse:
         """Read a blob, or one range of its bytes.
 
@@ -190,7 +209,7 @@ class BlobController(Controller):
             "etag": f'"{blob}"',
             "cache-control": CACHE_FOREVER,
             "accept-ranges": "bytes",
-            "content-disposition": "attachment",  # foreign bytes are never a page of this service
+            "content-disposition": _describe_attachment(name),  # foreign bytes are never a page of this service
             "docker-content-digest": blob,
         }
         if matches_etag(blob, known):

@@ -2,20 +2,23 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.links import artifact_path, find_downloads, lock_path, run_path
+from benchlock.api.web.links import artifact_path, find_downloads, lock_path, name_run_file, run_path
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.lock_pages import list_image_files
 from benchlock.artifacts.errors import BenchlockError
+from benchlock.artifacts.size_limits import WORD
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.recomputation import list_metric_roles
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.run_texts import describe_subject, name_question
 from benchlock.evaluator.records.run_types import Run, RunId
+from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
 from benchlock.registry.lock.lockfile import Lock, LockedArtifact
@@ -36,6 +39,22 @@ _SOURCES: Final = (
     Column("metrics", None, "The metrics."),
     Column("file", None, "The role of a file of the run, or a part of the lock."),
     Column("digest", None, "Its digest; of labels that of the dataset's manifest."),
+)
+_COLUMNS: Final = (
+    Column("name", None, "The name of the array."),
+    Column("of", None, "What has a value."),
+    Column("unit", None, "The unit of the values."),
+    Column("meaning", None, "What they are."),
+)
+_ROWS: Final = (
+    ("latency_ns", "each query or call", "ns", "its latency"),
+    ("cpu_ns", "each query or call", "ns", "the CPU time of the process during it"),
+    ("preempted", "each query or call", "", "how often another process took its CPU"),
+    ("start_ns, end_ns", "each query or call", "ns", "when it was requested, and when its answer was there"),
+    ("before_ns", "each query or call", "ns", "how long after the request the clock of its latency started"),
+    ("samples", "each query or call", "samples", "its number of samples"),
+    ("index", "each sample", "", "its place in the split, in the order of the queries"),
+    ("warmup_ns", "each warm-up call", "ns", "its latency, which no metric includes"),
 )
 
 
@@ -70,9 +89,13 @@ def make_provenance(registry: LocalRegistry, id_: RunId) -> Page:
         "summary": describe_subject(lock),
         "root": root,
         "folds": root.count >= _DEEP,
+        "fingerprint": fingerprint_lock(lock),
         "statements": tuple(_list_statements(registry, run, lock)),
     }
-    tables = {"metrics": _tabulate_sources(run, lock)}
+    tables = {
+        "metrics": _tabulate_sources(run, lock),
+        "columns": Table("columns", "Columns of samples", _COLUMNS, _ROWS),
+    }
     return Page("provenance", title, context, tables, f"/v1{path}", (("/runs", "Runs"), (path, run.id)))
 
 
@@ -95,7 +118,7 @@ def _list_statements(registry: LocalRegistry, run: Run, lock: Lock) -> Iterator[
     for verdict in verdicts:
         claim = verdict.claim
         what = f"{claim.metric} of {claim.value:g} ± {claim.tolerance:g}"
-        yield f"The author of the model claims a {what}, unsigned; by this run it is {verdict.answer}."
+        yield f"The author of the model claims a {what}, unsigned; judged by this run: {verdict.answer}."
 
 
 def describe_source(source: str) -> str:
@@ -135,7 +158,7 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     blobs = () if run.end is None else sorted(run.end.blobs.items())
     evidence = Node(
         "evidence: the files from which the metrics are recomputed",
-        parts=tuple(_describe_file(registry, role, blob.digest) for role, blob in blobs),
+        parts=tuple(_describe_file(registry, role, blob.digest, name_run_file(run.id, role)) for role, blob in blobs),
     )
     state = "not yet compared with its files" if run.evidence is None else run.evidence.words
     imported = "" if run.imported_at is None else ", imported from another registry"
@@ -146,19 +169,21 @@ def _describe_run(registry: LocalRegistry, run: Run, lock: Lock) -> Node:
     )
 
 
-def _describe_file(registry: LocalRegistry, words: str, digest: str) -> Node:
-    """Return a file, with the path that downloads it if it is stored."""
-    return Node(words, digest, find_downloads(registry.store, [digest] if digest else []).get(digest))
+def _describe_file(registry: LocalRegistry, words: str, digest: str, name: str) -> Node:
+    """Return a file, with the path that downloads it under a name if it is stored."""
+    downloads = find_downloads(registry.store, [digest] if digest else [], {digest: name})
+    return Node(words, digest, downloads.get(digest))
 
 
 def _describe_lock(registry: LocalRegistry, lock: Lock) -> Node:
     harness = "a released harness" if is_released(lock.harness) else "not a released harness"
+    words = f"the harness {lock.harness.version}: {harness}"
     artifacts = tuple(_describe_artifact(registry, lock, kind, artifact) for kind, artifact in lock.artifacts().items())
     return Node(
         "the lock",
         lock.id,
         lock_path(lock.id),
-        (*artifacts, _describe_file(registry, f"the harness {lock.harness.version}: {harness}", lock.harness.digest)),
+        (*artifacts, _describe_file(registry, words, lock.harness.digest, f"harness-{lock.harness.version}.zip")),
     )
 
 
@@ -181,6 +206,7 @@ def _describe_artifact(registry: LocalRegistry, lock: Lock, kind: Kind, artifact
             registry,
             f"{file} from {describe_source(sources[file])}" if file in sources else file,
             digests.get(file, ""),
+            PurePosixPath(file).name[-WORD:],
         )
         for file in files[:_FILES]
     )

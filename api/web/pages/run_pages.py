@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.api.web.choices import list_lock_isolations
-from benchlock.api.web.links import find_downloads, run_path, with_query
+from benchlock.api.web.links import find_downloads, name_run_file, run_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.verdict_pages import find_earlier
@@ -34,6 +34,7 @@ from benchlock.evaluator.records.run_texts import (
     name_question,
 )
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
+from benchlock.evaluator.records.time_texts import list_time_notes
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
     clocks_disagree,
@@ -174,7 +175,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "section_tables": (),
         "confusion": None,
         "subject": tuple(describe_question(lock).items()),
-        "surroundings": tuple(describe_surroundings(run).items()),
+        "surroundings": (*_name_machine(queue, run), *describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
         "isolations": list_lock_isolations(registry, queue, lock, run.start.isolation),
@@ -189,7 +190,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         context["evidence"] = _describe_evidence(run.evidence, run.end)
         rows = tuple((role, blob.size, blob.digest) for role, blob in sorted(run.end.blobs.items()))
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
-        context["downloads"] = find_downloads(registry.store, (blob.digest for blob in run.end.blobs.values()))
+        context["downloads"] = find_downloads(registry.store, *_name_files(run, run.end))
         _add_results(registry, run, lock, context, tables)
     trail = (("/runs", "Runs"),)
     title = name_question(lock)
@@ -236,6 +237,12 @@ def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
     )
 
 
+def _name_files(run: Run, end: RunEnd) -> tuple[list[str], dict[str, str]]:
+    """Return the digests of the files of a run, and the names under which they are downloaded."""
+    names = {str(blob.digest): name_run_file(run.id, role) for role, blob in end.blobs.items()}
+    return list(names), names
+
+
 def _find_samples(registry: LocalRegistry, run: Run, lock: Lock) -> WrongSamples:
     """Return the wrong samples of a run whose record matches its files; of others the reason why there are none."""
     if run.end is None or run.end.outcome != "done":
@@ -260,6 +267,14 @@ def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
     """Return the live part of a run in progress; None if no worker of this queue runs it."""
     job = queue.job_of_run(run.id)
     return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
+
+
+def _name_machine(queue: SqlQueue, run: Run) -> tuple[tuple[str, str], ...]:
+    """Return the name of the worker's machine; nothing for a run that was not queued here."""
+    id_ = queue.job_of_run(run.id)
+    job = None if id_ is None else queue.job(id_)
+    # A job that was tried again names the machine of its last run alone.
+    return (("machine", job.machine),) if job is not None and job.machine is not None and job.run == run.id else ()
 
 
 def _describe_evidence(status: EvidenceStatus | None, end: RunEnd) -> str:
@@ -287,7 +302,8 @@ def _add_results(
         context["shown"] = {"metrics": show_metrics(run.end.metrics)}
         is_timed = any(not is_quality(metric.name) and format_interval(metric) != "-" for metric in run.end.metrics)
         notes = list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server")
-        context["notes"] = (*notes, *([SINGLE_RUNS] if is_timed else ()))
+        times = list_time_notes(run.end, str(lock.scenario["name"]))
+        context["notes"] = (*times, *notes, *([SINGLE_RUNS] if is_timed else ()))
     if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
         try:
             sections = _report(registry, run, lock)
@@ -384,7 +400,7 @@ def list_time_notices(run: Run) -> Iterator[tuple[str, str]]:
     validity = validity_of(run)
     if validity is not None and validity.valid:
         is_usable = explain_unusable_times(run) is None
-        yield "good" if is_usable else "", f"LoadGen's own rules were met ({validity.words})"
+        yield "good" if is_usable else "neutral", f"LoadGen's own rules were met ({validity.words})"
     elif validity is not None:
         yield "bad", f"LoadGen result: {validity.words}"
 

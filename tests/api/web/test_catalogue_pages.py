@@ -1,6 +1,8 @@
 """The front page, the catalogue, artifacts and runs, as functions of a registry."""
 
+import json
 from datetime import datetime, timedelta
+from hashlib import sha256
 from html import unescape
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.links import name_run_file
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact
@@ -18,6 +21,7 @@ from benchlock.api.web.pages.provenance_pages import describe_source, make_prove
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
 from benchlock.api.web.rendering import render_page
 from benchlock.api.web.run_lists import list_others
+from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
@@ -244,6 +248,15 @@ def test_a_provenance_says_that_nothing_is_signed_and_what_was_checked(seeds: Se
     assert f"the record {run.evidence.sentence}." in shown
 
 
+def test_a_provenance_shows_the_fingerprint_that_ties_files_to_the_lock(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    result = json.loads(read(seeds.registry.store, run.end.blobs["result"].digest, name="result"))
+    shown = text(make_provenance(seeds.registry, run.id))
+    assert result["lock_fingerprint"] in shown
+    assert sha256(f"benchlock lock fingerprint\n{run.start.lock}".encode()).hexdigest() == result["lock_fingerprint"]
+
+
 def test_each_metric_names_the_files_from_which_it_is_recomputed(seeds: Seeds) -> None:
     run = seeds.run(seeds.lock())
     assert run.end is not None
@@ -266,14 +279,17 @@ def test_stored_files_are_downloads_and_missing_ones_are_not(seeds: Seeds) -> No
     registry.store.delete(gone.digest)
     shown = text(make_run(registry, open_queue(registry), run.id))
     for role, blob in stored:
-        assert f'<a href="/v1/blobs/{blob.digest}" download="{role}">{role}</a>' in shown
+        name = name_run_file(run.id, role)
+        assert f'<a href="/v1/blobs/{blob.digest}?name={name}" download="{name}">{role}</a>' in shown
     assert f"<td>{missing}</td>" in shown
     provenance = text(make_provenance(registry, run.id))
     artifact = make_artifact(registry, "model/digits", "")
     for row in artifact.tables["files"].rows:
         assert f'<a href="/v1/blobs/sha256:{row[-1]}" download="{row[0]}">{row[0]}</a>' in text(artifact)
     for page in (shown, provenance):
-        assert all(f'href="/v1/blobs/{blob.digest}"' in page for _, blob in stored)
+        assert all(
+            f'href="/v1/blobs/{blob.digest}?name={name_run_file(run.id, role)}"' in page for role, blob in stored
+        )
         assert gone.digest in page
         assert f"/v1/blobs/{gone.digest}" not in page
 

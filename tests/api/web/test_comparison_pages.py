@@ -315,7 +315,7 @@ def test_a_run_says_what_was_checked_and_what_its_intervals_leave_out(registry: 
     unusable = replace(run, end=replace(run.end, details={**run.end.details, "loadgen": disagree}))
     first, (kind, last) = list_time_notices(unusable)
     assert first[1].startswith("Times are unusable")
-    assert (kind, last[:19]) == ("", "LoadGen's own rules")
+    assert (kind, last[:19]) == ("neutral", "LoadGen's own rules")
 
 
 WITHIN = Interval(0.99, 1.01)

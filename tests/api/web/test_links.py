@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.api.web.links import artifact_path, link_cell, with_query
+from benchlock.api.web.links import artifact_path, link_cell, name_run_file, with_query
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,16 @@ def test_a_query_has_what_has_a_value() -> None:
     assert with_query("/runs", model="a&b", outcome="", cursor=None) == "/runs?model=a%26b"
     assert with_query("/runs", model="") == "/runs"
     assert artifact_path("model", "a", "1.0.0+b") == "/model/a@1.0.0%2Bb"
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        ("predictions", "predictions-01kam.safetensors"),
+        ("result", "result-01kam.json"),
+        ("trace-native", "trace-native-01kam.zip"),
+        ("log", "log-01kam.txt"),
+    ],
+)
+def test_a_file_of_a_run_is_downloaded_with_its_role_and_type(role: str, name: str) -> None:
+    assert name_run_file("run/01kam", role) == name

@@ -11,6 +11,7 @@ from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import queue_pages
 from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
+from benchlock.api.web.pages.run_pages import make_run
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.evidence.run_examination import Examiner
@@ -20,6 +21,7 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
+from tests.api.web.conftest import Seeds
 from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, end, facts, machine, queue_of, start, wish
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -189,3 +191,20 @@ def test_each_form_has_a_new_job(registry: LocalRegistry, queue: SqlQueue) -> No
     assert len(ids) == 2
     assert all(one.startswith("job/") for one in ids)
     assert 'name="form_token" value="f0"' in shown(page)
+
+
+def test_a_run_names_the_machine_of_its_worker(
+    registry: LocalRegistry, database: Engine, clock: Ticking, seeds: Seeds
+) -> None:
+    lock = seeds.lock()
+    queue = queue_of(database, clock)
+    queue.enrol(machine(1), BOOT, facts())
+    queue.submit(wish(lock=lock.id))
+    lease = queue.lease(machine(1), BOOT, "n")
+    assert lease is not None
+    begun = queue.begin(lease.fence, start(lock=lock.id))
+    assert begun is not None
+    facts_of_run = dict(make_run(registry, queue, begun.id).context["surroundings"])
+    assert facts_of_run["machine"] == machine(1)
+    other = seeds.run(lock)
+    assert "machine" not in dict(make_run(registry, queue, other.id).context["surroundings"])

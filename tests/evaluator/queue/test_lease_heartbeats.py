@@ -3,6 +3,8 @@
 import threading
 from typing import cast
 
+from msgspec.structs import replace
+
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.queue.lease_heartbeats import Heartbeat
@@ -68,3 +70,20 @@ def test_a_forbidden_beat_does_not_end_the_token_and_is_repeated() -> None:
     with Heartbeat(cast("Queue", queue), LEASE, lambda: None, since_boot()) as found:
         assert queue.enough.wait(60)
         assert (found.verdict, found.refusal) == (None, None)
+
+
+def test_a_new_phase_is_sent_at_once_and_not_with_the_next_regular_beat() -> None:
+    class Listening(Away):
+        def beat(self, fence: Fence, phase: Phase) -> Beat:  # noqa: ARG002
+            phases.append(phase)
+            self.enough.set()
+            return "keep"
+
+    phases, queue = list[Phase](), Listening(0)
+    rare = replace(LEASE, seconds=36_000.0)
+    with Heartbeat(cast("Queue", queue), rare, lambda: None, since_boot()) as found:
+        for phase in ("measuring", "storing"):
+            queue.enough.clear()
+            found.enter(phase)
+            assert queue.enough.wait(60)
+    assert phases == ["measuring", "storing"]

@@ -61,6 +61,8 @@ def test_a_clock_that_differs_is_shown(skew: float | None, said: str | None) -> 
     [
         (ProgressLine(1, "accuracy", 1200, 50_000), "accuracy: 1,200 of 50,000 samples"),
         (ProgressLine(1, "score", 12), "score: 12 samples"),
+        (ProgressLine(1, "performance", 62_290, 62_290), "performance: 62,290 of 62,290 calls"),
+        (ProgressLine(1, "operator", 1, 3), "operator: 1 of 3 cases"),
         (
             ProgressLine(1, "verifying digests of the lock", 1536, 3 << 20),
             "verifying digests of the lock: 1.5 KiB of 3.0 MiB",

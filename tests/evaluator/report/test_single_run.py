@@ -41,6 +41,14 @@ def test_every_call_counts_once_in_at_most_60_bars(nanoseconds: list[int]) -> No
     assert section.charts[0].svg().count('class="fill0"') == sum(count > 0 for count in counts)
 
 
+def test_the_number_of_longer_calls_is_true_of_the_edge_as_it_is_written() -> None:
+    nanoseconds = np.sort(17_100 + np.random.default_rng(3).exponential(4_000, 60_000).astype(int))
+    answer = describe_histogram(nanoseconds * 1e-9).answer[0]
+    found = re.search(r"([\d,]+) calls took more than ([\d.]+) µs", answer)
+    assert found is not None
+    assert int(found[1].replace(",", "")) == int((nanoseconds > float(found[2]) * 1000).sum())
+
+
 def test_bars_are_as_wide_as_freedman_and_diaconis_say() -> None:
     ordered = np.linspace(0.0, 1.0, 1000)
     width = 2 * 0.5 / 10

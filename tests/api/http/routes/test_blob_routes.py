@@ -92,6 +92,25 @@ def test_what_is_read_may_be_kept_for_ever_by_one_reader(client: Client) -> None
     assert (whole.content, head.content) == (CONTENT, b"")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("predictions-01.safetensors", 'attachment; filename="predictions-01.safetensors"'),
+        ('a"\r\nset-cookie: b', 'attachment; filename="a___set-cookie__b"'),
+        ("../../etc/é", 'attachment; filename="_.._etc__"'),
+        ("...", "attachment"),
+    ],
+)
+def test_a_download_has_a_name_that_cannot_break_the_header(client: Client, name: str, told: str) -> None:
+    answer = client.get(f"/v1/blobs/{sent(client)}", params={"name": name})
+    assert (answer.status_code, answer.headers["content-disposition"]) == (200, told)
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_name_of_a_download_has_a_limit(client: Client) -> None:
+    assert client.get(f"/v1/blobs/{sent(client)}", params={"name": "a" * 256}).status_code == 400
+
+
 @pytest.mark.parametrize("known", [f'"{DIGEST}"', f'W/"{DIGEST}"', f'"x", "{DIGEST}"', "*"])
 def test_what_the_reader_has_is_not_sent(client: Client, known: str) -> None:
     answer = client.get(f"/v1/blobs/{sent(client)}", headers={"if-none-match": known})

@@ -5,7 +5,7 @@ remaining calls is the trimmed mean of the call, and the means of its rows over 
 remainder.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -76,6 +76,19 @@ class Profile:
     def total(self) -> float:
         """The seconds of all rows."""
         return fsum(latency for latency in self.latencies if latency is not None)
+
+    @property
+    def step(self) -> float:
+        """The seconds of a step of the profiler's clock: a shorter mean is no measurement."""
+        return self.experiment.header.resolution_ns * NANOSECONDS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each row; one that several have is followed by the row's position, as in ``Conv #3``."""
+        counts = Counter(row.name for row in self.rows)
+        return tuple(
+            f"{row.name} #{index}" if counts[row.name] > 1 else row.name for index, row in enumerate(self.rows)
+        )
 
     @property
     def signatures(self) -> dict[int, tuple[str, tuple[int, ...]]]:

@@ -21,6 +21,7 @@ _ROOFS: Final = "What layers take beyond that is neither memory nor arithmetic: 
 _MICRO: Final = 1e6
 _MOST: Final = 0.5
 _MEBIBYTE: Final = 1 << 20
+_UNBOUND: Final = "This is unknown: no computing layer of floats has a time that its clock can measure."
 _UNMEASURED: Final = "This is unknown until the roofs of the host of the run are measured."
 
 
@@ -98,7 +99,8 @@ def _describe_bounds(name: str, number: int, subject: Subject, roofline: Table) 
     )
     records = [record for record in roofline.records() if record["memory_bound"] is not None and record["latency"]]
     if not records:
-        return Section(question, (_UNMEASURED, *notes), (), table)
+        reason = _UNMEASURED if roofline.facts.get("peak_flop_s") is None else _UNBOUND
+        return Section(question, (reason, *notes), (), table)
     total = sum(_number(record["latency"]) for record in records)
     bound = sum(_number(record["latency"]) for record in records if record["memory_bound"] == "yes") / total
     roofs = [min(peak, bandwidth * _number(record["intensity"])) for record in records]

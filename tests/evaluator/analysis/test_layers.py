@@ -1,10 +1,12 @@
 """A2 to A7, A12 and A14 of a trace with known rows and times."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchlock.evaluator.analysis.call_profiles import Subject
+from benchlock.evaluator.analysis.kernels import KERNEL_ANALYSES
 from benchlock.evaluator.analysis.layers import LAYER_ANALYSES
 from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.analysis.trace_types import Trace
@@ -117,3 +119,28 @@ def test_roofs_of_other_threads_are_not_used(tmp_path: Path) -> None:
     assert set(table.column("memory_bound")) == {None}
     assert table.facts["peak_flop_s"] is None
     assert any("measure the roofs" in note for note in table.notes)
+
+
+def _coarse(document: dict[str, Any], _: dict[str, Any]) -> None:
+    document["experiments"][-1]["resolution_ns"] = 1_000
+
+
+def _trace_of_twins(folder: Path) -> Trace:
+    """Two convolutions of one name on a clock of whole microseconds, the second of which is too short for it."""
+    twins = (conv("conv", (3, 16), 32, took=40_000), conv("conv", (16, 16), 32, took=9), conv("last", (16, 16), 32))
+    return make_trace(folder, layers=twins, change=_coarse)
+
+
+def test_layers_of_one_name_are_numbered_by_their_place(tmp_path: Path) -> None:
+    assert LAYER_ANALYSES["A2"](Subject(_trace_of_twins(tmp_path))).column("name") == ("conv #0", "conv #1", "last")
+
+
+def test_a_layer_below_the_clock_is_not_in_the_roofline(tmp_path: Path) -> None:
+    subject = Subject(_trace_of_twins(tmp_path), roofs=ROOFS)
+    table = LAYER_ANALYSES["A14"](subject)
+    assert table.column("name") == ("conv #0", "last")
+    assert any("below the clock's step: conv #1." in note for note in table.notes)
+    assert not any(note.startswith("conv #1 exceeds") for note in table.notes)
+    kernels = KERNEL_ANALYSES["A9"](subject)
+    assert kernels.column("index") == (0, 2)
+    assert kernels.facts["peak_flop_s"] == table.facts["peak_flop_s"]

@@ -6,6 +6,7 @@ from typing import Any, Final
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.run_pages import list_time_notices
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.analysis.inspection import ANALYSES, analyze, keep_top
@@ -48,7 +49,13 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     trail = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
-    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicle": None}
+    context: dict[str, Any] = {
+        "run": run,
+        "summary": describe_subject(lock),
+        "formats": tuple(EXPORTS),
+        "icicle": None,
+        "notices": tuple(notice for notice in list_time_notices(run) if notice[0] == "bad"),
+    }
     title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
         return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")

@@ -193,7 +193,10 @@ def profile_notes(subject: Subject, part: Profile) -> Iterator[str]:
     yield from _incomplete_notes(part)
     if header.resolution_ns > 1 and coarse:
         clock = f"the profiler's clock, which counts {header.resolution_ns} ns"
-        yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: single times of them are not reliable."
+        below = sum(latency is not None and latency < step for latency in part.latencies)
+        means = f"; nor are means of {below} of them, which are below one step" if below else ""
+        single = "single times of them are not reliable"
+        yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: {single}{means}."
     if is_dominated(subject, part):
         longer = f"{part.call / base - 1:.0%}"
         yield f"Profiling lengthens the call by {longer}: the profiler dominates the shares of layers."

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
 
-from benchlock.evaluator.analysis.call_profiles import Profile, Subject, profile_facts, profile_notes
+from benchlock.evaluator.analysis.call_profiles import Profile, Subject, model_latency, profile_facts, profile_notes
 from benchlock.evaluator.analysis.host_roofs import Roofs
 from benchlock.evaluator.analysis.operator_costs import count_bytes, count_flops
 from benchlock.evaluator.analysis.operator_kinds import find_data
@@ -194,7 +194,15 @@ def tabulate_profile(
     if "intensity" in names:
         more, sentences = describe_ceiling(choose_ceiling(subject, works), works)
         facts, notes = facts | more, notes + sentences
-    return select_columns(heading, names, records, facts, notes)
+    table = select_columns(heading, names, records, facts, notes)
+    return replace(table, columns=tuple(replace(one, least=_find_least(one.name, subject, part)) for one in table.columns))
+
+
+def _find_least(name: str, subject: Subject, part: Profile) -> float:
+    """Return the least value of a column that a clock of coarse steps can tell from 0."""
+    whole = {"latency": 1.0, "layer_latency": 1.0, "share": part.total, "share_of_model": model_latency(subject.trace)[0]}
+    is_coarse = part.experiment.header.resolution_ns > 1
+    return divide(part.step, whole.get(name)) or 0.0 if is_coarse else 0.0
 
 
 def tabulate_roofs(roofs: Roofs) -> Table:

@@ -1,6 +1,7 @@
 """The page of a run's trace: where the time goes, as an icicle and as every analysis that the trace allows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
@@ -89,9 +90,11 @@ def _draw_icicle(tables: Mapping[str, Table], focus: str) -> tuple[Chart, str, T
     view = find_view(frames, place)
     if view is None:
         raise _unknown(focus)
+    least = {column.name: column.least for column in tables[_LAYERS].columns}
+    columns = tuple(replace(column, least=least.get(column.name, 0.0)) for column in _PARTS)
     rows = tuple((part.level, part.frame.name, part.inside, part.frame.seconds, part.share) for part in view.parts)
-    chart = draw_icicle(_ICICLE, _TITLE, _find_longest(view), view, _focus_on)
-    return chart, _focus_on(view.out) if view.focus else "", Table(_ICICLE, _TITLE, _PARTS, rows)
+    chart = draw_icicle(_ICICLE, _TITLE, _find_longest(view), view, _focus_on, step=least["latency"])
+    return chart, _focus_on(view.out) if view.focus else "", Table(_ICICLE, _TITLE, columns, rows)
 
 
 def _focus_on(place: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 from benchlock.evaluator.analysis.call_profiles import Subject
 from benchlock.evaluator.analysis.kernels import KERNEL_ANALYSES
 from benchlock.evaluator.analysis.layers import LAYER_ANALYSES
+from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.analysis.trace_types import Trace
 from tests.support.evaluator.traces import LAYERS, ROOFS, conv, make_trace
@@ -144,3 +145,15 @@ def test_a_layer_below_the_clock_is_not_in_the_roofline(tmp_path: Path) -> None:
     kernels = KERNEL_ANALYSES["A9"](subject)
     assert kernels.column("index") == (0, 2)
     assert kernels.facts["peak_flop_s"] == table.facts["peak_flop_s"]
+
+
+def test_times_below_the_clock_are_shown_as_such(tmp_path: Path) -> None:
+    table = LAYER_ANALYSES["A2"](Subject(_trace_of_twins(tmp_path)))
+    columns = {column.name: column for column in table.columns}
+    first, short, _ = table.records()
+    assert format_cell(columns["latency"], short["latency"]) == "< 1 µs"
+    assert format_cell(columns["share"], short["share"]).startswith("< ")
+    assert format_cell(columns["latency"], first["latency"]) == "40 µs"
+    assert any("nor are means of 1 of them, which are below one step" in note for note in table.notes)
+    fine = LAYER_ANALYSES["A2"](Subject(make_trace(tmp_path)))
+    assert {column.least for column in fine.columns} == {0.0}

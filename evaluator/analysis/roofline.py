@@ -25,8 +25,8 @@ _UPPER_BOUND: Final = "Bytes are inputs, weights and outputs once, so each inten
 class Work:
     """The seconds and the work of a kernel, a layer or a group of them; None is unknown.
 
-    ``step`` is that of the clock, in seconds: a shorter latency is no measurement. ``index`` is the row's position, where
-    its name alone does not say which row it is.
+    ``step`` is that of the clock, in seconds: a shorter latency is no measurement. ``index`` is the position of the
+    row, where its name alone does not say which one it is.
     """
 
     name: str
@@ -80,7 +80,8 @@ def work_of(name: str, row: Row, latency: float | None, step: float = 0.0, index
     """Return the work of a row, by its shapes at run time, with the clock's step and its position as in ``Work``."""
     data = find_data(row)
     is_float = data is None or data.dtype not in _QUANTISED
-    return Work(name, latency, count_flops(row), count_bytes(row.inputs), count_bytes(row.outputs), is_float, step, index)
+    read, written = count_bytes(row.inputs), count_bytes(row.outputs)
+    return Work(name, latency, count_flops(row), read, written, is_float, step, index)
 
 
 def merge(name: str, works: Sequence[Work]) -> Work:
@@ -195,12 +196,14 @@ def tabulate_profile(
         more, sentences = describe_ceiling(choose_ceiling(subject, works), works)
         facts, notes = facts | more, notes + sentences
     table = select_columns(heading, names, records, facts, notes)
-    return replace(table, columns=tuple(replace(one, least=_find_least(one.name, subject, part)) for one in table.columns))
+    columns = (replace(column, least=_find_least(column.name, subject, part)) for column in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def _find_least(name: str, subject: Subject, part: Profile) -> float:
     """Return the least value of a column that a clock of coarse steps can tell from 0."""
-    whole = {"latency": 1.0, "layer_latency": 1.0, "share": part.total, "share_of_model": model_latency(subject.trace)[0]}
+    base = model_latency(subject.trace)[0]
+    whole = {"latency": 1.0, "layer_latency": 1.0, "share": part.total, "share_of_model": base}
     is_coarse = part.experiment.header.resolution_ns > 1
     return divide(part.step, whole.get(name)) or 0.0 if is_coarse else 0.0
 

@@ -198,10 +198,10 @@ def profile_notes(subject: Subject, part: Profile) -> Iterator[str]:
         single = "single times of them are not reliable"
         yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: {single}{means}."
     if is_dominated(subject, part):
-        longer = f"{part.call / base - 1:.0%}"
-        yield f"Profiling lengthens the call by {longer}: the profiler dominates the shares of layers."
+        cost = "Profiling costs at least half of an untraced call (`overhead`)"
+        yield f"{cost}: the profiler dominates the shares of layers."
     if part.total > base:
-        yield f"The rows take {part.total / base:.2f} times the untraced call, so shares of it are not given."
+        yield "The rows take longer than the untraced call, so shares of it are not given."
     if part.remainder < 0:
         yield "The rows take longer than their calls, so some overlap or are rounded up."
     if header.start_source == "accumulated":
@@ -217,7 +217,8 @@ def _incomplete_notes(part: Profile) -> Iterator[str]:
     if calls < _TRIM:
         yield f"Only {calls} calls: the trimmed mean is the plain mean."
     if calls - part.preempted < FEWEST_CALLS:
-        yield f"Only {calls - part.preempted} calls without preemption; {FEWEST_CALLS} or more are needed."
+        only = f"Only {calls - part.preempted} calls were not preempted"
+        yield f"{only}: a mean of fewer than {FEWEST_CALLS} calls may differ in the next run."
     if part.partial:
         yield f"{part.partial} calls are left out, because the profiler has no time of some of their rows."
     if None in part.latencies:

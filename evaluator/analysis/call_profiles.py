@@ -5,7 +5,7 @@ remaining calls is the trimmed mean of the call, and the means of its rows over 
 remainder.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -76,6 +76,19 @@ class Profile:
     def total(self) -> float:
         """The seconds of all rows."""
         return fsum(latency for latency in self.latencies if latency is not None)
+
+    @property
+    def step(self) -> float:
+        """The seconds of a step of the profiler's clock: a shorter mean is no measurement."""
+        return self.experiment.header.resolution_ns * NANOSECONDS
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each row; one that several have is followed by the row's position, as in ``Conv #3``."""
+        counts = Counter(row.name for row in self.rows)
+        return tuple(
+            f"{row.name} #{index}" if counts[row.name] > 1 else row.name for index, row in enumerate(self.rows)
+        )
 
     @property
     def signatures(self) -> dict[int, tuple[str, tuple[int, ...]]]:
@@ -180,12 +193,15 @@ def profile_notes(subject: Subject, part: Profile) -> Iterator[str]:
     yield from _incomplete_notes(part)
     if header.resolution_ns > 1 and coarse:
         clock = f"the profiler's clock, which counts {header.resolution_ns} ns"
-        yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: single times of them are not reliable."
+        below = sum(latency is not None and latency < step for latency in part.latencies)
+        means = f"; nor are means of {below} of them, which are below one step" if below else ""
+        single = "single times of them are not reliable"
+        yield f"{coarse} rows are shorter than {COARSE_STEPS} steps of {clock}: {single}{means}."
     if is_dominated(subject, part):
-        longer = f"{part.call / base - 1:.0%}"
-        yield f"Profiling lengthens the call by {longer}: the profiler dominates the shares of layers."
+        cost = "Profiling costs at least half of an untraced call (`overhead`)"
+        yield f"{cost}: the profiler dominates the shares of layers."
     if part.total > base:
-        yield f"The rows take {part.total / base:.2f} times the untraced call, so shares of it are not given."
+        yield "The rows take longer than the untraced call, so shares of it are not given."
     if part.remainder < 0:
         yield "The rows take longer than their calls, so some overlap or are rounded up."
     if header.start_source == "accumulated":
@@ -201,7 +217,8 @@ def _incomplete_notes(part: Profile) -> Iterator[str]:
     if calls < _TRIM:
         yield f"Only {calls} calls: the trimmed mean is the plain mean."
     if calls - part.preempted < FEWEST_CALLS:
-        yield f"Only {calls - part.preempted} calls without preemption; {FEWEST_CALLS} or more are needed."
+        only = f"Only {calls - part.preempted} calls were not preempted"
+        yield f"{only}: a mean of fewer than {FEWEST_CALLS} calls may differ in the next run."
     if part.partial:
         yield f"{part.partial} calls are left out, because the profiler has no time of some of their rows."
     if None in part.latencies:

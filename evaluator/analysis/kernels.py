@@ -48,7 +48,10 @@ def find_kernels(trace: Trace) -> Kernels:
     system = trace.experiments.get("system")
     is_separate = system is not None and any(row.level == "kernel" for row in system.header.rows)
     part = profile(trace, "system", "kernel") if is_separate else profile(trace, "framework", "layer")
-    works = tuple(work_of(kernel_name(row), row, time) for row, time in zip(part.rows, part.latencies, strict=True))
+    works = tuple(
+        work_of(kernel_name(row), row, time, part.step, index)
+        for index, (row, time) in enumerate(zip(part.rows, part.latencies, strict=True))
+    )
     joined = {position: position for position in range(len(works))}
     if is_separate:
         has_layers = "framework" in trace.experiments
@@ -147,7 +150,9 @@ def _tabulate_model(subject: Subject) -> Table:
 
 
 def _list_computing(subject: Subject) -> list[Record]:
-    return [record for record in _list_kernels(subject) if record["flops_executed"]]
+    works = find_kernels(subject.trace).works
+    records = zip(_list_kernels(subject), works, strict=True)
+    return [record for record, work in records if work.flops and not work.is_below_clock]
 
 
 _LISTS: Final[Mapping[str, tuple[str, str, Callable[[Subject], list[Record]]]]] = {

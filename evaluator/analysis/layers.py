@@ -39,7 +39,8 @@ def add_times(seconds: Iterable[float | None]) -> float | None:
 
 def layer_works(layers: Profile) -> list[Work]:
     """Return the work of each layer."""
-    return [work_of(row.name, row, time) for row, time in zip(layers.rows, layers.latencies, strict=True)]
+    rows = zip(layers.names, layers.rows, layers.latencies, strict=True)
+    return [work_of(name, row, time, layers.step) for name, row, time in rows]
 
 
 def shape_text(row: Row) -> str | None:
@@ -54,7 +55,7 @@ def list_layers(layers: Profile, ceiling: Ceiling | None = None) -> list[dict[st
     return [
         {
             "index": index,
-            "name": row.name,
+            "name": works[index].name,
             "type": row.type,
             "kind": layers.kinds[index],
             "stage": _STAGES[index * len(_STAGES) // len(layers.rows)],
@@ -100,8 +101,9 @@ def _tabulate_layers(subject: Subject, id_: str) -> Table:
 def _tabulate_roofline(subject: Subject) -> Table:
     """Return A14: intensity and throughput of each layer that computes."""
     layers = layer_profile(subject)
-    records = list_layers(layers, choose_ceiling(subject, layer_works(layers)))
-    computing = [record for record in records if record["flops_executed"]]
+    works = layer_works(layers)
+    records = zip(list_layers(layers, choose_ceiling(subject, works)), works, strict=True)
+    computing = [record for record, work in records if work.flops and not work.is_below_clock]
     return _tabulate(subject, ("A14", "Roofline of layers"), f"index name kind {COSTS}", computing)
 
 

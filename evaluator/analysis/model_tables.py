@@ -13,6 +13,10 @@ from benchlock.evaluator.statistics.metric_types import Interval
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.statistics.trace_overheads import estimate_overheads, select_calls, typical_call
 
+_BY_MEDIAN: Final = (
+    "Throughput here is by the median call, so it leaves out slow calls and the time between calls; "
+    "the throughput of the run's metrics is samples by the wall clock, and usually lower."
+)
 _PHASES: Final = ("import_ns", "load_ns", "first_call_ns", "second_call_ns")
 """The phases of a start, in order."""
 _ENDS: Final = (("low", "Lower end of the 95 % interval."), ("high", "Upper end of the interval."))
@@ -73,7 +77,7 @@ def tabulate_batches(subject: Subject) -> Table:
         Column("calls", None, "Untraced calls that count, as in `overhead`."),
         Column("latency", "s", "Median call."),
         *(Column(name, "s", meaning) for name, meaning in _ENDS),
-        Column("throughput", "samples/s", "batch / latency."),
+        Column("throughput", "samples/s", "By the median call: batch / latency."),
         *(Column(f"throughput_{name}", "samples/s", meaning) for name, meaning in _ENDS),
         Column("speedup", "x", "throughput / that of the smallest batch."),
     )
@@ -85,7 +89,7 @@ def tabulate_batches(subject: Subject) -> Table:
     if len(rates) > 1:
         facts |= {"optimal_batch": optimum, "batch_of_max_throughput": fastest, "flat": "yes" if is_flat else "no"}
         notes = ()
-    return Table("A1", "Model by batch size", columns, tuple(rows), facts, notes)
+    return Table("A1", "Model by batch size, by the median call", columns, tuple(rows), facts, (_BY_MEDIAN, *notes))
 
 
 def tabulate_counters(subject: Subject) -> Table:

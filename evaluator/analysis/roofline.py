@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
 
-from benchlock.evaluator.analysis.call_profiles import Profile, Subject, profile_facts, profile_notes
+from benchlock.evaluator.analysis.call_profiles import Profile, Subject, model_latency, profile_facts, profile_notes
 from benchlock.evaluator.analysis.host_roofs import Roofs
 from benchlock.evaluator.analysis.operator_costs import count_bytes, count_flops
 from benchlock.evaluator.analysis.operator_kinds import find_data
@@ -23,7 +23,11 @@ _UPPER_BOUND: Final = "Bytes are inputs, weights and outputs once, so each inten
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The seconds and the work of a kernel, a layer or a group of them; None is unknown."""
+    """The seconds and the work of a kernel, a layer or a group of them; None is unknown.
+
+    ``step`` is that of the clock, in seconds: a shorter latency is no measurement. ``index`` is the position of the
+    row, where its name alone does not say which one it is.
+    """
 
     name: str
     latency: float | None
@@ -31,6 +35,18 @@ class Work:
     read: int | None
     written: int | None
     is_float: bool = True
+    step: float = 0.0
+    index: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name, with the position where there is one."""
+        return self.name if self.index is None else f"{self.name} #{self.index}"
+
+    @property
+    def is_below_clock(self) -> bool:
+        """Whether the latency is shorter than a step of the clock."""
+        return self.latency is not None and self.latency < self.step
 
     @property
     def intensity(self) -> float | None:
@@ -40,8 +56,8 @@ class Work:
 
     @property
     def throughput(self) -> float | None:
-        """The rate in flop per second."""
-        return divide(self.flops, self.latency)
+        """The rate in flop per second; None for a latency below the clock's step."""
+        return None if self.is_below_clock else divide(self.flops, self.latency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +76,12 @@ class Ceiling:
         return self.peak / self.bandwidth
 
 
-def work_of(name: str, row: Row, latency: float | None) -> Work:
-    """Return the work of a row, by its shapes at run time."""
+def work_of(name: str, row: Row, latency: float | None, step: float = 0.0, index: int | None = None) -> Work:
+    """Return the work of a row, by its shapes at run time, with the clock's step and its position as in ``Work``."""
     data = find_data(row)
     is_float = data is None or data.dtype not in _QUANTISED
-    return Work(name, latency, count_flops(row), count_bytes(row.inputs), count_bytes(row.outputs), is_float)
+    read, written = count_bytes(row.inputs), count_bytes(row.outputs)
+    return Work(name, latency, count_flops(row), read, written, is_float, step, index)
 
 
 def merge(name: str, works: Sequence[Work]) -> Work:
@@ -75,7 +92,8 @@ def merge(name: str, works: Sequence[Work]) -> Work:
     )
     times = [work.latency for work in works if work.latency is not None]
     latency = fsum(times) if len(times) == len(works) > 0 else None
-    return Work(name, latency, flops, read, written, all(work.is_float for work in works))
+    step = max((work.step for work in works), default=0.0)
+    return Work(name, latency, flops, read, written, all(work.is_float for work in works), step)
 
 
 def find_working_set(rows: Sequence[Row]) -> int:
@@ -89,17 +107,20 @@ def find_working_set(rows: Sequence[Row]) -> int:
 
 
 def find_ceiling(roofs: Roofs, working_set: int, works: Iterable[Work]) -> Ceiling:
-    """Choose the roofs for a working set; a point above a roof proves the roof too low, and raises it."""
+    """Choose the roofs for a working set; a point above a roof proves the roof too low, and raises it.
+
+    A latency below the clock's step proves nothing.
+    """
     bandwidth = roofs.bandwidth_for(working_set)
     ceiling = Ceiling(roofs.peak, bandwidth.best, bandwidth.working_set, roofs.threads)
     for work in works:
         if not work.is_float or not work.throughput or not work.intensity:
             continue
         if work.throughput > ceiling.peak:
-            note = f"{work.name} exceeds the measured peak, which is raised to {work.throughput / 1e9:.1f} Gflop/s."
+            note = f"{work.title} exceeds the measured peak, which is raised to {work.throughput / 1e9:.1f} Gflop/s."
             ceiling = replace(ceiling, peak=work.throughput, notes=(*ceiling.notes, note))
         if (moved := work.throughput / work.intensity) > ceiling.bandwidth:
-            note = f"{work.name} exceeds the measured bandwidth, which is raised to {moved / 1e9:.1f} GB/s."
+            note = f"{work.title} exceeds the measured bandwidth, which is raised to {moved / 1e9:.1f} GB/s."
             ceiling = replace(ceiling, bandwidth=moved, notes=(*ceiling.notes, note))
     return ceiling
 
@@ -133,9 +154,11 @@ def cost_cells(work: Work, ceiling: Ceiling | None = None) -> dict[str, Cell]:
     }
 
 
-def describe_ceiling(ceiling: Ceiling | None, works: Iterable[Work]) -> tuple[dict[str, Cell], list[str]]:
+def describe_ceiling(ceiling: Ceiling | None, works: Sequence[Work]) -> tuple[dict[str, Cell], list[str]]:
     """Return the facts and notes of a table with intensities."""
     notes = [_UPPER_BOUND, *([] if all(work.is_float for work in works) else [_OTHER_ROOF])]
+    if short := [work.title for work in works if work.flops and work.is_below_clock]:
+        notes.append(f"Left out of the roofline, because their times are below the clock's step: {', '.join(short)}.")
     if ceiling is None:
         return {"peak_flop_s": None, "bandwidth_B_s": None, "ideal_intensity": None}, [*notes, _NO_ROOFS]
     facts: dict[str, Cell] = {
@@ -172,7 +195,17 @@ def tabulate_profile(
     if "intensity" in names:
         more, sentences = describe_ceiling(choose_ceiling(subject, works), works)
         facts, notes = facts | more, notes + sentences
-    return select_columns(heading, names, records, facts, notes)
+    table = select_columns(heading, names, records, facts, notes)
+    columns = (replace(column, least=_find_least(column.name, subject, part)) for column in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _find_least(name: str, subject: Subject, part: Profile) -> float:
+    """Return the least value of a column that a clock of coarse steps can tell from 0."""
+    base = model_latency(subject.trace)[0]
+    whole = {"latency": 1.0, "layer_latency": 1.0, "share": part.total, "share_of_model": base}
+    is_coarse = part.experiment.header.resolution_ns > 1
+    return divide(part.step, whole.get(name)) or 0.0 if is_coarse else 0.0
 
 
 def tabulate_roofs(roofs: Roofs) -> Table:

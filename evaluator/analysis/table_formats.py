@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from benchlock.artifacts.user_output import escape_json, escape_line
@@ -30,6 +31,8 @@ def format_cell(column: Column, value: Cell) -> str:
     """Format a cell for readers, with a unit that suits its size."""
     if value is None or isinstance(value, str):
         return "-" if value is None else escape_line(value)
+    if 0 <= value < column.least:
+        return f"< {format_cell(replace(column, least=0.0), column.least)}"
     if column.unit == "s":
         return f"-{format_duration(-value)}" if value < -_TINY else format_duration(max(value, 0.0))
     if column.unit == "fraction":

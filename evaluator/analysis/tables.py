@@ -11,11 +11,15 @@ Record = Mapping[str, Cell]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, the unit of its values, and its meaning in a sentence."""
+    """A column: its name, the unit of its values, and its meaning in a sentence.
+
+    A value from 0 to below ``least`` is known only to be less than that, as with a clock's step.
+    """
 
     name: str
     unit: str | None = None
     meaning: str = ""
+    least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,9 @@ def _join_narrow(frames: Sequence[Frame], shown: range, scale: float) -> Iterato
         yield first, shown.stop - 1
 
 
-def draw_icicle(name: str, title: str, description: str, view: View, link: Callable[[str], str] | None = None) -> Chart:
+def draw_icicle(
+    name: str, title: str, description: str, view: View, link: Callable[[str], str] | None = None, *, step: float = 0.0
+) -> Chart:
     """Draw the parts of a view from left to right in their order, and the parts of each under it.
 
     Args:
@@ -154,15 +156,16 @@ def draw_icicle(name: str, title: str, description: str, view: View, link: Calla
         description: Its finding.
         view: What it shows.
         link: Returns the address of the picture with a focus; None for a picture that cannot be zoomed.
+        step: The seconds of the clock's step, below which a duration is given as such.
     """
     levels = 1 + max((part.level for part in view.parts), default=-1)
-    elements = (draw_title(title), *(_draw_part(part, link) for part in view.parts))
+    elements = (draw_title(title), *(_draw_part(part, link, step) for part in view.parts))
     return Chart(
         name, title, description, WIDTH, _TOP + levels * _HEIGHT + 16, elements, is_interactive=link is not None
     )
 
 
-def _draw_part(part: Part, link: Callable[[str], str] | None) -> str:
+def _draw_part(part: Part, link: Callable[[str], str] | None, step: float) -> str:
     """Return a rectangle with its name, if there is room for it, and with a tooltip; as a link if it can be zoomed."""
     frame, number = part.frame, part.frame.series % len(SERIES)
     x, y, width = (
@@ -170,7 +173,8 @@ def _draw_part(part: Part, link: Callable[[str], str] | None) -> str:
         _TOP + part.level * _HEIGHT,
         part.share * (WIDTH - 2 * _LEFT),
     )
-    described = clean(f"{frame.name}: {frame.seconds * 1e6:,.1f} µs")
+    is_below, micros = frame.seconds < step, max(frame.seconds, step) * 1e6
+    described = clean(f"{frame.name}: {'< ' * is_below}{micros:,.1f} µs")
     content = [
         element("title", {}, escape(described)),
         rectangle(x, y, max(width - 0.5, 0.1), _HEIGHT - 1, series=number),

@@ -23,6 +23,7 @@ from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
+from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.workflows.compare import Arm
 from benchlock.registry.lock.lockfile import dataset_of
 
@@ -259,12 +260,20 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
     return Section("Which batch size should be used?", answers, (speedup, throughput), table)
 
 
+def _list_batches(rates: Mapping[int, Metric]) -> list[Batch]:
+    return [(size, (rate.value, rate.n, rate.ci)) for size, rate in sorted(rates.items())]
+
+
 def _judge(rates: Mapping[int, Metric]) -> tuple[int, int, bool]:
     """Return the batch sizes to use and of the highest throughput, and whether no size is proven faster."""
-    optimum, fastest, is_flat = judge_batches(
-        [(size, (rate.value, rate.n, rate.ci)) for size, rate in sorted(rates.items())]
-    )
+    optimum, fastest, is_flat = judge_batches(_list_batches(rates))
     return min(rates) if is_flat else optimum, fastest, is_flat
+
+
+def _doubt(rates: Mapping[int, Metric], optimum: int) -> str:
+    """Return that the intervals allow a smaller optimum; empty if they prove that of the values."""
+    low = optimal_batch(_list_batches(rates))[2].low
+    return f"; the intervals overlap so far that batch {low:.0f} may do" if low is not None and low < optimum else ""
 
 
 def _draw_curve(name: str, rates: Mapping[int, Metric]) -> BatchCurve:
@@ -287,9 +296,10 @@ def _advise(name: str, rates: Mapping[int, Metric]) -> str:
         sizes = f"the highest throughput, at batch {fastest}, is {highest}"
         return f"{name}: use batch {optimum}, because no size is proven faster: the intervals overlap; {sizes}."
     if optimum == max(rates):
-        rule = "throughput still rises by more than 5 % with each doubling, so measure larger ones, too"
+        doubt = _doubt(rates, optimum) or ", so measure larger ones, too"
+        rule = f"each doubling gains more than 5 %{doubt}"
         return f"{name}: use batch {optimum}, the largest that was measured: {highest}; {rule}."
-    rule = f"use batch {optimum} (the smallest whose doubling gains 5 % or less)"
+    rule = f"use batch {optimum} (the smallest whose doubling gains 5 % or less{_doubt(rates, optimum)})"
     return f"{name}: {rule}; the throughput is highest at batch {fastest}: {highest}."
 
 

@@ -8,7 +8,7 @@ from benchlock.evaluator.analysis.call_profiles import Subject, is_dominated
 from benchlock.evaluator.analysis.inspection import analyze, keep_top
 from benchlock.evaluator.analysis.layers import REMAINDER, layer_profile
 from benchlock.evaluator.analysis.table_formats import format_cell
-from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.analysis.tables import Cell, Column, Record, Table
 from benchlock.evaluator.charts.line_charts import Roof, RooflinePoint, draw_roofline
 from benchlock.evaluator.charts.matrix_charts import Bar, draw_bars
 from benchlock.evaluator.charts.svg import Chart
@@ -21,6 +21,7 @@ _ROOFS: Final = "What layers take beyond that is neither memory nor arithmetic: 
 _MICRO: Final = 1e6
 _MOST: Final = 0.5
 _MEBIBYTE: Final = 1 << 20
+_UNBOUND: Final = "This is unknown: no computing layer of floats has a time that its clock can measure."
 _UNMEASURED: Final = "This is unknown until the roofs of the host of the run are measured."
 
 
@@ -49,6 +50,12 @@ def _duration(seconds: Cell) -> str:
     return format_cell(Column("", "s"), seconds)
 
 
+def _share(table: Table, record: Record) -> str:
+    """Return the share of a row as its table shows it."""
+    column = next(column for column in table.columns if column.name == "share")
+    return format_cell(column, record["share"])
+
+
 def _describe_layers(name: str, number: int, subject: Subject, layers: Table, kinds: Table) -> Section:
     """Return which layers and kinds of operators take the time."""
     records = sorted(keep_top(layers, _LAYERS).records(), key=lambda record: -_number(record["latency"]))
@@ -70,14 +77,14 @@ def _describe_layers(name: str, number: int, subject: Subject, layers: Table, ki
         Bar(
             f"{record['index']} {record['name']}",
             (_number(record["latency"]) * _MICRO,),
-            f"{_number(record['share']):.1%} {record['kind']}",
+            f"{_share(layers, record)} {record['kind']}",
         )
         for record in records
     ]
     by_kind = [
         Bar("outside of layers", (_number(record["latency"]) * _MICRO,), "remainder")
         if record["kind"] == REMAINDER
-        else Bar(str(record["kind"]), (_number(record["latency"]) * _MICRO,), f"{_number(record['share']):.1%}")
+        else Bar(str(record["kind"]), (_number(record["latency"]) * _MICRO,), _share(kinds, record))
         for record in kinds.records()
     ]
     unit = "µs a call, traced: mean over the middle calls"
@@ -98,7 +105,8 @@ def _describe_bounds(name: str, number: int, subject: Subject, roofline: Table) 
     )
     records = [record for record in roofline.records() if record["memory_bound"] is not None and record["latency"]]
     if not records:
-        return Section(question, (_UNMEASURED, *notes), (), table)
+        reason = _UNMEASURED if roofline.facts.get("peak_flop_s") is None else _UNBOUND
+        return Section(question, (reason, *notes), (), table)
     total = sum(_number(record["latency"]) for record in records)
     bound = sum(_number(record["latency"]) for record in records if record["memory_bound"] == "yes") / total
     roofs = [min(peak, bandwidth * _number(record["intensity"])) for record in records]

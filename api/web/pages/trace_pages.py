@@ -1,11 +1,13 @@
 """The page of a run's trace: where the time goes, as an icicle and as every analysis that the trace allows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
+from benchlock.api.web.pages.run_pages import list_time_notices
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.exports.formats import EXPORTS
 from benchlock.evaluator.analysis.inspection import ANALYSES, analyze, keep_top
@@ -48,7 +50,13 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     trail = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
-    context: dict[str, Any] = {"run": run, "summary": describe_subject(lock), "formats": tuple(EXPORTS), "icicle": None}
+    context: dict[str, Any] = {
+        "run": run,
+        "summary": describe_subject(lock),
+        "formats": tuple(EXPORTS),
+        "icicle": None,
+        "notices": tuple(notice for notice in list_time_notices(run) if notice[0] == "bad"),
+    }
     title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
         return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")
@@ -82,9 +90,11 @@ def _draw_icicle(tables: Mapping[str, Table], focus: str) -> tuple[Chart, str, T
     view = find_view(frames, place)
     if view is None:
         raise _unknown(focus)
+    least = {column.name: column.least for column in tables[_LAYERS].columns}
+    columns = tuple(replace(column, least=least.get(column.name, 0.0)) for column in _PARTS)
     rows = tuple((part.level, part.frame.name, part.inside, part.frame.seconds, part.share) for part in view.parts)
-    chart = draw_icicle(_ICICLE, _TITLE, _find_longest(view), view, _focus_on)
-    return chart, _focus_on(view.out) if view.focus else "", Table(_ICICLE, _TITLE, _PARTS, rows)
+    chart = draw_icicle(_ICICLE, _TITLE, _find_longest(view), view, _focus_on, step=least["latency"])
+    return chart, _focus_on(view.out) if view.focus else "", Table(_ICICLE, _TITLE, columns, rows)
 
 
 def _focus_on(place: str) -> str:

@@ -1,11 +1,14 @@
 """A2 to A7, A12 and A14 of a trace with known rows and times."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchlock.evaluator.analysis.call_profiles import Subject
+from benchlock.evaluator.analysis.kernels import KERNEL_ANALYSES
 from benchlock.evaluator.analysis.layers import LAYER_ANALYSES
+from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.analysis.trace_types import Trace
 from tests.support.evaluator.traces import LAYERS, ROOFS, conv, make_trace
@@ -92,7 +95,7 @@ def test_a6_gives_no_share_of_a_call_that_its_layers_exceed(tmp_path: Path) -> N
     table = analyze("A6", make_trace(tmp_path, change=slow))
     assert set(table.column("share_of_model")) == {None}
     assert table.facts["conv_share_of_model"] is None
-    assert any("times the untraced call" in note for note in table.notes)
+    assert any("longer than the untraced call" in note for note in table.notes)
 
 
 def test_a7_adds_up_memory(tmp_path: Path) -> None:
@@ -117,3 +120,40 @@ def test_roofs_of_other_threads_are_not_used(tmp_path: Path) -> None:
     assert set(table.column("memory_bound")) == {None}
     assert table.facts["peak_flop_s"] is None
     assert any("measure the roofs" in note for note in table.notes)
+
+
+def _coarse(document: dict[str, Any], _: dict[str, Any]) -> None:
+    document["experiments"][-1]["resolution_ns"] = 1_000
+
+
+def _trace_of_twins(folder: Path) -> Trace:
+    """Two convolutions of one name on a clock of whole microseconds, the second of which is too short for it."""
+    twins = (conv("conv", (3, 16), 32, took=40_000), conv("conv", (16, 16), 32, took=9), conv("last", (16, 16), 32))
+    return make_trace(folder, layers=twins, change=_coarse)
+
+
+def test_layers_of_one_name_are_numbered_by_their_place(tmp_path: Path) -> None:
+    assert LAYER_ANALYSES["A2"](Subject(_trace_of_twins(tmp_path))).column("name") == ("conv #0", "conv #1", "last")
+
+
+def test_a_layer_below_the_clock_is_not_in_the_roofline(tmp_path: Path) -> None:
+    subject = Subject(_trace_of_twins(tmp_path), roofs=ROOFS)
+    table = LAYER_ANALYSES["A14"](subject)
+    assert table.column("name") == ("conv #0", "last")
+    assert any("below the clock's step: conv #1." in note for note in table.notes)
+    assert not any(note.startswith("conv #1 exceeds") for note in table.notes)
+    kernels = KERNEL_ANALYSES["A9"](subject)
+    assert kernels.column("index") == (0, 2)
+    assert kernels.facts["peak_flop_s"] == table.facts["peak_flop_s"]
+
+
+def test_times_below_the_clock_are_shown_as_such(tmp_path: Path) -> None:
+    table = LAYER_ANALYSES["A2"](Subject(_trace_of_twins(tmp_path)))
+    columns = {column.name: column for column in table.columns}
+    first, short, _ = table.records()
+    assert format_cell(columns["latency"], short["latency"]) == "< 1 µs"
+    assert format_cell(columns["share"], short["share"]).startswith("< ")
+    assert format_cell(columns["latency"], first["latency"]) == "40 µs"
+    assert any("nor are means of 1 of them, which are below one step" in note for note in table.notes)
+    fine = LAYER_ANALYSES["A2"](Subject(make_trace(tmp_path)))
+    assert {column.least for column in fine.columns} == {0.0}

@@ -56,6 +56,8 @@ def test_the_optimal_batch_is_the_first_whose_doubling_gains_little(tmp_path: Pa
     table = tabulate_batches(Subject(make_trace(tmp_path), sweep=sweep))
     assert table.column("batch") == (1, 2, 4, 8)
     assert table.column("throughput") == pytest.approx([1.0, 2 / 1.5, 4 / 2.9, 8 / 5.0])
+    assert table.title.endswith("by the median call")
+    assert any("samples by the wall clock" in note for note in table.notes)
     assert table.column("speedup")[-1] == pytest.approx(1.6)
     assert (table.facts["optimal_batch"], table.facts["batch_of_max_throughput"], table.facts["flat"]) == (2, 8, "no")
 

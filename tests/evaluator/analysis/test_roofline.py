@@ -95,3 +95,15 @@ def test_roofs_are_a_table_that_names_what_was_measured() -> None:
     assert table.column("roof") == ("sgemm 128", "sgemm 512", "copy", "copy")
     assert table.column("unit") == ("flop/s", "flop/s", "B/s", "B/s")
     assert set(cost_cells(Work("a", None, None, None, None)).values()) == {None}
+
+
+def test_a_time_below_the_step_of_the_clock_raises_no_roof_and_is_left_out() -> None:
+    short = Work("short", 0.9e-6, 10**9, 10, 10, step=1e-6, index=3)
+    ceiling = find_ceiling(ROOFS, 1 << 18, [short])
+    assert (ceiling.peak, ceiling.bandwidth, ceiling.notes) == (100e9, 80e9, ())
+    assert short.throughput is None
+    _, notes = describe_ceiling(ceiling, [short])
+    assert any("below the clock's step: short #3." in note for note in notes)
+    raised = find_ceiling(ROOFS, 1 << 18, [Work("long", 1.1e-6, 10**9, 10, 10, step=1e-6, index=3)])
+    assert raised.peak > 100e9
+    assert raised.notes[0].startswith("long #3 exceeds")

@@ -198,6 +198,13 @@ def test_batches_are_advised_by_their_metrics(system: System) -> None:
     rising = with_metrics(system, "batch_sweep", *rates[:2])
     section = next(part for part in describe_runs([rising]) if part.table is not None and part.table.id == "batches")
     assert "use batch 2, the largest that was measured: 190 samples/s, +90% over batch 1" in section.answer[0]
+    assert "each doubling gains more than 5 %, so measure larger ones" in section.answer[0]
+    wide = (*rates[:2], replace(measured("throughput", 250.0, 4), ci=Interval(195.0, 300.0)))
+    doubtful = with_metrics(system, "batch_sweep", *wide)
+    section = next(part for part in describe_runs([doubtful]) if part.table is not None and part.table.id == "batches")
+    assert "use batch 4, the largest" in section.answer[0]
+    assert "the intervals overlap so far that batch 2 may do" in section.answer[0]
+    assert "measure larger ones" not in section.answer[0]
     few = with_metrics(system, "batch_sweep", *(replace(rate, ci=Interval(None, None)) for rate in rates))
     section = next(part for part in describe_runs([few]) if part.table is not None and part.table.id == "batches")
     assert "no batch size is recommended, because throughputs have no interval here" in section.answer[0]

@@ -132,7 +132,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
-    assert (row[0], row[5], row[6]) == (run.id, "single_stream", "done")
+    assert (row[0], row[6], row[7]) == (run.id, "single_stream", "done")
 
 
 def test_runs_to_compare_with_are_of_the_same_dataset(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:

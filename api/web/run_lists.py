@@ -23,7 +23,7 @@ RUN_COLUMNS: Final = (
     Column("framework", None, "The locked framework."),
     Column("scenario", None, "The scenario, and the level of the trace if there is one."),
     Column("outcome", None, "How it ended."),
-    Column("results", None, "Quality first, then the median latency and the throughput."),
+    Column("results", None, "The main quality metric, and one figure of speed."),
     Column("remarks", None, "What to know before using the results."),
 )
 

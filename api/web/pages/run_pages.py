@@ -88,13 +88,16 @@ _CONFUSION: Final = (
     Column("samples", None, "Number of samples."),
 )
 _SAMPLES: Final = (
-    Column("place", None, "The place of the sample in the split, from 0."),
+    Column("index", None, "The index of the sample in the split, from 0."),
     Column("sample", None, "The name of the sample in the dataset."),
     Column("expected", None, "The label of the dataset."),
     Column("predicted", None, "What the model predicted; unknown where it decided nothing."),
 )
-_SCORE: Final = Column("score", None, "The model's score of the predicted class; unknown without scores.")
-_ERROR: Final = Column("error", None, "The absolute difference between the prediction and the label.")
+_SCORES: Final = (
+    Column("score of predicted", None, "The model's score of the predicted class; unknown without scores."),
+    Column("score of expected", None, "The model's score of the label; unknown without a score of its own."),
+)
+_ERROR: Final = (Column("error", None, "The absolute difference between the prediction and the label."),)
 _FILES: Final = (
     Column("role", None, "What the file is."),
     Column("size", "B", "Bytes."),
@@ -214,8 +217,9 @@ def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     listed = _find_samples(registry, run, lock)
-    columns = (*_SAMPLES, _SCORE if listed.has_classes else _ERROR)
-    table = Table("samples", "Wrong samples, the worst first", columns, listed.samples)
+    columns = (*_SAMPLES, *(_SCORES if listed.has_classes else _ERROR))
+    rows = tuple(sample[: len(columns)] for sample in listed.samples)
+    table = Table("samples", "Wrong samples, the worst first", columns, rows)
     shown = replace(table, rows=table.rows[(number - 1) * SAMPLES : number * SAMPLES])
     has_more = len(table.rows) > number * SAMPLES
     summary = listed.reason or _summarize_samples(listed)

@@ -1,7 +1,7 @@
 """Texts about a recorded run, for the command line and for web pages: what ran, where, and what its figures need."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -153,10 +153,15 @@ def select_headline(run: Run) -> list[str]:
     if run.evidence is not None and run.evidence.state != "verified":
         return ["withheld"]
 
+    return [f"{metric.key} {format_metric(metric)}" for metric in select_main_metrics(metrics)]
+
+
+def select_main_metrics(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return the main quality metric and one figure of speed; without both of them the first metrics."""
     ordered = sorted(metrics, key=lambda metric: _ORDER.get(metric.name, len(_ORDER)))
     quality = [metric for metric in ordered if is_quality(metric.name)][:1]
     speed = [metric for metric in ordered if metric.name in _SPEED][:1]
-    return [f"{metric.key} {format_metric(metric)}" for metric in [*quality, *speed] or ordered[:_HEADLINE]]
+    return [*quality, *speed] or ordered[:_HEADLINE]
 
 
 def list_remarks(run: Run) -> Iterator[str]:

@@ -32,6 +32,7 @@ from benchlock.evaluator.records.run_texts import (
     format_metric,
     list_footnotes,
     name_question,
+    select_main_metrics,
 )
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import (
@@ -56,6 +57,14 @@ RUNS: Final = 50
 SAMPLES: Final = 50
 """The number of wrong samples of a page; CSV and JSON have all that are listed."""
 _LOG_LINES: Final = 200
+_TEX: Final = {
+    **{character: f"\\{character}" for character in "&%$#_"},
+    "{": "(",
+    "}": ")",
+    "\\": "/",
+    "~": "\\textasciitilde ",
+    "^": "\\textasciicircum ",
+}
 _REFRESH: Final = 5
 _METRICS: Final = (
     Column("metric", None, "The name of the metric."),
@@ -167,6 +176,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
         "live": _find_live(queue, run, lock) if run.end is None else None,
         "citation": f"{describe_subject(lock)}, harness {lock.harness.version}, {run.id}, lock {lock.id}",
+        "bibtex": cite_run(run, lock),
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
         "shown": {},
@@ -199,6 +209,32 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     twin = f"/v1{run_path(run.id)}"
     charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
     return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None, charts)
+
+
+def cite_run(run: Run, lock: Lock) -> str:
+    """Return the BibTeX entry of a run without its address: the main results, the host, the run and the lock."""
+    verified = run.end is not None and (run.evidence is None or run.evidence.state == "verified")
+    metrics = run.end.metrics if run.end is not None and verified else ()
+    results = [
+        f"{metric.key} {format_metric(metric)}"
+        + ("" if format_interval(metric) == "-" else f", 95 % interval {format_interval(metric)}")
+        for metric in select_main_metrics(metrics)
+    ]
+    cpu = run.start.host.get("cpu_model", "unknown CPU")
+    note = "; ".join([*results, f"on {run.start.platform_name}, {cpu}", run.id, f"lock {lock.id}"])
+    fields = {
+        "title": f"Evaluation of {describe_subject(lock)}",
+        "year": str(run.start.started_at.year),
+        "version": f"harness {lock.harness.version}",
+        "note": note,
+    }
+    lines = (f"  {name} = {{{_escape_tex(value)}}},\n" for name, value in fields.items())
+    return f"@misc{{benchlock-{run.id.removeprefix('run/')},\n{''.join(lines)}"
+
+
+def _escape_tex(text: str) -> str:
+    """Return a text whose characters mean themselves in BibTeX."""
+    return "".join(_TEX.get(character, character) for character in " ".join(text.split()))
 
 
 def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:

@@ -139,6 +139,22 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert (row[0], row[6], row[7]) == (run.id, "single_stream", "done")
 
 
+def test_a_run_is_cited_with_its_results_its_host_and_its_lock(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    page = make_run(seeds.registry, open_queue(seeds.registry), run.id)
+    local, public = (text(page, address=address) for address in ("http://127.0.0.1:8000", "https://bench.example"))
+    assert run.end is not None
+    entry = local.partition("@misc{")[2].partition("</code>")[0]
+    for words in (run.id, run.start.lock, f"year = {{{run.start.started_at.year}}}", "version = {harness "):
+        assert words in entry
+    for headline in select_headline(run):
+        assert headline.replace("_", "\\_") in entry
+    assert entry.count("{") == entry.count("}") - 1
+    assert f"url = {{https://bench.example/runs/{run.id[4:]}}}" in public
+    assert "works on this machine only" in local
+    assert "works on this machine only" not in public
+
+
 def test_a_list_of_runs_names_the_main_quality_metric_and_one_figure_of_speed(seeds: Seeds) -> None:
     run = seeds.run(seeds.lock())
     assert run.end is not None

@@ -149,4 +149,7 @@ def test_numbers_are_listed_by_their_errors(registry: LocalRegistry) -> None:
     run = replace(recorded(lock=made.lock.id), end=end)
     found = find_wrong_samples(made.lock, run, registry.store, registry.home)
     assert (found.reason, found.wrong, found.total, found.has_classes) == ("", 2, 4, False)
-    assert [tuple(sample)[:5] for sample in found.samples[:2]] == [(1, "1.png", 1.5, 3.5, 2.0), (3, "3.png", 3.5, 3.0, 0.5)]
+    assert [tuple(sample)[:5] for sample in found.samples[:2]] == [
+        (1, "1.png", 1.5, 3.5, 2.0),
+        (3, "3.png", 3.5, 3.0, 0.5),
+    ]

@@ -208,7 +208,17 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     title = name_question(lock)
     twin = f"/v1{run_path(run.id)}"
     charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
-    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None, charts)
+    refresh = _REFRESH if run.end is None else None
+    return Page("run", title, context, tables, twin, trail, refresh, charts, tuple(_caption_charts(run, lock)))
+
+
+def _caption_charts(run: Run, lock: Lock) -> Iterator[str]:
+    """Yield what a chart of a run must say where its page is not beside it."""
+    yield describe_subject(lock)
+    cpu = run.start.host.get("cpu_model", "unknown CPU")
+    yield f"{run.id} on {run.start.platform_name}, {cpu}, {run.start.isolation}"
+    yield from (words for kind, words in list_time_notices(run) if kind == "bad")
+    yield "Error bars, where drawn, are 95 % intervals."
 
 
 def cite_run(run: Run, lock: Lock) -> str:

@@ -89,7 +89,7 @@ def test_the_jobs_of_a_comparison_count_before_a_job_and_their_links_differ(
     assert all(each.id.startswith(tuple(links)) for each in compared)
 
 
-def test_jobs_that_need_other_machines_do_not_count_before_a_job(registry: LocalRegistry, queue: SqlQueue) -> None:
+def test_jobs_that_need_other_machines_do_not_count_before_a_job(queue: SqlQueue) -> None:
     queue.enrol(machine(1), BOOT, facts())
     queue.submit(wish(LARGE))
     job = queue.submit(wish())

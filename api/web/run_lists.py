@@ -17,13 +17,13 @@ OTHERS: Final = 20
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),
-    Column("request", None, "The name of the request, if it says more than the model and the dataset."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),
     Column("scenario", None, "The scenario, and the level of the trace if there is one."),
     Column("outcome", None, "How it ended."),
-    Column("results", None, "The main quality metric, and one figure of speed."),
+    Column("results", None, "The main quality metric, and one metric of speed."),
     Column("remarks", None, "What to know before using the results."),
 )
 

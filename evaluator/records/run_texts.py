@@ -148,7 +148,7 @@ def format_price(price: object) -> str:
 
 
 def select_headline(run: Run) -> list[str]:
-    """Return the main quality metric of a run and one figure of speed; without both of them its first metrics."""
+    """Return the main quality metric of a run and one metric of speed; without both of them its first metrics."""
     metrics = () if run.end is None else run.end.metrics
     if run.evidence is not None and run.evidence.state != "verified":
         return ["withheld"]
@@ -157,7 +157,7 @@ def select_headline(run: Run) -> list[str]:
 
 
 def select_main_metrics(metrics: Iterable[Metric]) -> list[Metric]:
-    """Return the main quality metric and one figure of speed; without both of them the first metrics."""
+    """Return the main quality metric and one metric of speed; without both of them the first metrics."""
     ordered = sorted(metrics, key=lambda metric: _ORDER.get(metric.name, len(_ORDER)))
     quality = [metric for metric in ordered if is_quality(metric.name)][:1]
     speed = [metric for metric in ordered if metric.name in _SPEED][:1]

@@ -49,7 +49,7 @@ _JOBS: Final = (
     Column("job", None, "The id of the job."),
     Column("state", None, "Its state, and the phase of a job that runs."),
     Column("jobs before it", None, "The number of jobs that wait before it for a machine that can run it."),
-    Column("request", None, "The name of the request, if it says more than the model and the dataset."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),

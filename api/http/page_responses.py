@@ -19,6 +19,7 @@ from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.rendering import PAGE_HEADERS, render_page
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_csv
+from benchlock.evaluator.charts.plots import add_caption
 from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
 
 HTML: Final = "text/html; charset=utf-8"
@@ -116,7 +117,7 @@ def _respond_with_chart(page: Page, name: str) -> BytesResponse:
         "content-disposition": f'attachment; filename="{chart.name}.svg"',
         "cache-control": "no-store",
     }
-    return BytesResponse(chart.svg().encode(), "image/svg+xml", headers)
+    return BytesResponse(add_caption(chart, page.caption).svg().encode(), "image/svg+xml", headers)
 
 
 def respond_with_twin(page: Page) -> BytesResponse:

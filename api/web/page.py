@@ -42,6 +42,7 @@ class Page:
         trail: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
         charts: Its charts, each of which the page offers as an SVG file under its name.
+        caption: What a chart says below it as a file of its own, line by line.
         has_secret: Whether it shows a secret, so that no cache may store it.
         facts: What a twin that is a ``PageDocument`` says beside the tables, as JSON values.
     """
@@ -54,5 +55,6 @@ class Page:
     trail: tuple[tuple[str, str], ...] = ()
     refresh: int | None = None
     charts: tuple[Chart, ...] = ()
+    caption: tuple[str, ...] = ()
     has_secret: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -42,7 +42,7 @@ _DIGEST: Final = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 _SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "comparison": 8} | dict.fromkeys(
     ("lock", "samples"), len("sha256:") + 12
 )
-"""The characters of ids in tables, which the commands accept as prefixes."""
+"""The characters of ids in tables, which the commands accept as prefixes; more where ids would look the same."""
 
 _PATH: Final = re.compile("/[a-z]+")
 PAGE_HEADERS: Final[Mapping[str, str]] = {
@@ -119,7 +119,8 @@ def show_columns(
         values = [row[place] for row in table.rows]
         is_numeric = column.name in _NUMERIC or any(isinstance(value, (int, float)) for value in values)
         cells = _align([format_cell(column, value) for value in values]) if is_numeric else None
-        columns.append((is_numeric, cells or [_show_cell(value, column) for value in values]))
+        length = None if is_numeric else _find_length(column, values)
+        columns.append((is_numeric, cells or [_show_cell(value, column, length) for value in values]))
     if downloads:
         paths = (downloads.get(str(row[-1])) for row in table.rows)
         columns[0] = (False, [_link_file(cell, path) for cell, path in zip(columns[0][1], paths, strict=True)])
@@ -137,12 +138,21 @@ def _link_file(cell: Markup, path: str | None) -> Markup:
     return Markup('<a href="{}" download="{}">{}</a>').format(path, name, cell)
 
 
-def _show_cell(value: Cell, column: Column) -> Markup:
+def _find_length(column: Column, values: Sequence[Cell]) -> int | None:
+    """Return how many characters of the ids of a column tell them apart; None for a column of other texts."""
+    if (least := _SHORT.get(column.name)) is None:
+        return None
+    ids = {str(value) for value in values}
+    longest = max(map(len, ids), default=least)
+    return next((length for length in range(least, longest) if len({id_[:length] for id_ in ids}) == len(ids)), longest)
+
+
+def _show_cell(value: Cell, column: Column, length: int | None) -> Markup:
     """Return a cell of a table, as a link where its column names pages, and a digest by its beginning."""
     shown = format_cell(column, value)
     path = link_cell(column.name, value)
     if path is not None:
-        return Markup('<a href="{}">{}</a>').format(path, shown[: _SHORT.get(column.name)])
+        return Markup('<a href="{}">{}</a>').format(path, shown[:length])
     return _show_digest(shown) if _DIGEST.fullmatch(shown) else escape(shown)
 
 

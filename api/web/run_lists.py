@@ -17,12 +17,13 @@ OTHERS: Final = 20
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),
     Column("scenario", None, "The scenario, and the level of the trace if there is one."),
     Column("outcome", None, "How it ended."),
-    Column("results", None, "Quality first, then the median latency and the throughput."),
+    Column("results", None, "The main quality metric, and one metric of speed."),
     Column("remarks", None, "What to know before using the results."),
 )
 
@@ -34,20 +35,28 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
         if isinstance(run, DamagedRun):
-            rows.append((run.id, *(None,) * 5, "damaged", "withheld", run.damage))
+            rows.append((run.id, *(None,) * 6, "damaged", "withheld", run.damage))
             continue
-        lock = locks[run.start.lock]
-        parts = (None,) * 3 if lock is None else (lock.subject, lock.dataset or None, lock.framework)
         rows.append((
             run.id,
             f"{run.start.started_at:%Y-%m-%d %H:%M}",
-            *(None if part is None else f"{part.name} {part.version}" for part in parts),
-            None if lock is None else _describe_scenario(lock),
+            *describe_lock(locks[run.start.lock]),
             "running" if run.end is None else run.end.outcome,
             ", ".join(select_headline(run)),
             "; ".join(list_remarks(run)),
         ))  # fmt: skip
     return tuple(rows)
+
+
+def describe_lock(lock: Lock | None) -> tuple[str | None, ...]:
+    """Return the request, model, dataset, framework and scenario of a lock; a request with the usual name has None."""
+    if lock is None:
+        return (None,) * 5
+    parts = (lock.subject, lock.dataset or None, lock.framework)
+    named = (None if part is None else f"{part.name} {part.version}" for part in parts)
+    name = str(lock.request.get("name", ""))
+    usual = "-on-".join(part.name for part in parts[:2] if part is not None).replace("/", "-")
+    return (None if name in ("", usual) else name, *named, _describe_scenario(lock))
 
 
 def _describe_scenario(lock: Lock) -> str:

@@ -1,6 +1,7 @@
 """The frame of a chart with two axes: title, grid, ticks and legend."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchlock.evaluator.charts.axes import Axis
 from benchlock.evaluator.charts.labels import Box, Label, measure, place_labels, shorten
@@ -29,6 +30,15 @@ _SWATCH = 26.0
 def dash_of(series: int) -> str:
     """Return the dash of the line of a series."""
     return DASHES[(series + series // len(SERIES)) % len(DASHES)]
+
+
+def add_caption(chart: Chart, lines: Sequence[str]) -> Chart:
+    """Return the chart with lines of text below it, shortened to its width."""
+    elements = tuple(
+        text(24, chart.height + 14 + 17 * number, shorten(words, SMALL, chart.width - 48), size=SMALL, color=MUTED)
+        for number, words in enumerate(lines)
+    )
+    return replace(chart, height=chart.height + 17 * len(elements) + 6, elements=(*chart.elements, *elements))
 
 
 def draw_title(title: str) -> str:

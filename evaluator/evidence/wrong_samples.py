@@ -54,7 +54,7 @@ class WrongSample(NamedTuple):
 
     ``place`` is the index of the sample in its split. Classes are named where the dataset names them. ``predicted`` is
     None where the model decided nothing. ``score`` is the score of the predicted class, None without scores; of
-    numbers it is the absolute error.
+    numbers it is the absolute error. ``label_score`` is the score of the label; None without a score of its own.
     """
 
     place: int
@@ -62,6 +62,7 @@ class WrongSample(NamedTuple):
     expected: int | float | str
     predicted: int | float | str | None
     score: float | None
+    label_score: float | None = None
 
 
 class WrongSamples(msgspec.Struct, frozen=True):
@@ -161,12 +162,12 @@ def _list(job: Job, predictions: Path, folder: Path, decided: NDArray[np.int64] 
     if decided is None:
         return _list_errors(samples.names, samples.labels or (), table)
     wrong = np.flatnonzero(decided[:, 0] != decided[:, 1])
-    scores, margins = _score_decisions(decided[wrong], wrong, table, output)
+    scores, expected_scores, margins = _score_decisions(decided[wrong], wrong, table, output)
     chosen = np.argsort(-margins, kind="stable")[:MOST_LISTED]
-    rows = zip(wrong[chosen].tolist(), scores[chosen].tolist(), strict=True)
+    rows = zip(*(column[chosen].tolist() for column in (wrong, scores, expected_scores)), strict=True)
     classes = _read_class_names(job.dataset.labels, folder)
     listed = []
-    for place, score in rows:
+    for place, score, expected_score in rows:
         expected, predicted = decided[place].tolist()
         listed.append(
             WrongSample(
@@ -175,6 +176,7 @@ def _list(job: Job, predictions: Path, folder: Path, decided: NDArray[np.int64] 
                 classes.get(expected, expected),
                 None if predicted == UNDECIDED else classes.get(predicted, predicted),
                 score if np.isfinite(score) else None,
+                expected_score if np.isfinite(expected_score) else None,
             )
         )
     return WrongSamples(tuple(listed), len(wrong), len(samples))
@@ -182,8 +184,8 @@ def _list(job: Job, predictions: Path, folder: Path, decided: NDArray[np.int64] 
 
 def _score_decisions(
     decided: NDArray[np.int64], places: NDArray[np.int64], table: NDArray[Any] | None, output: Output
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the score of each decided class, NaN without one, and by how much each decision missed its label.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the scores of each decided class and of its label, NaN without one, and by how much each decision missed.
 
     Args:
         decided: int64 [wrong samples, 2]: label and predicted label.
@@ -192,25 +194,25 @@ def _score_decisions(
         output: The output that holds the classes.
 
     Returns:
-        Two float64 [wrong samples]. A sample without a decision missed by infinity, and all samples miss by 0 without
+        Three float64 [wrong samples]. A sample without a decision missed by infinity, and all samples miss by 0 without
         scores, so that they keep their order.
     """
     undecided = decided[:, 1] == UNDECIDED
-    scores, margins = np.full(len(decided), np.nan), np.where(undecided, np.inf, 0.0)
+    unknown, margins = np.full(len(decided), np.nan), np.where(undecided, np.inf, 0.0)
     if table is None or output.type != "class-scores":
-        return scores, margins
+        return unknown, unknown, margins
     rows = table.reshape(len(table), -1)
     if rows.shape[1] == 1:  # one score, which a threshold judges
         scores = rows[places, 0].astype(np.float64)
         margins = np.where(undecided, np.inf, np.abs(scores - (output.threshold or 0.0)))
-        return scores, margins
+        return scores, unknown, margins
     columns = decided + output.label_offset
     known = (columns >= 0) & (columns < rows.shape[1])
     expected, scores = (
-        np.where(known[:, side], rows[places, np.where(known[:, side], columns[:, side], 0)].astype(np.float64), empty)
-        for side, empty in ((0, 0.0), (1, np.nan))
+        np.where(known[:, side], rows[places, np.where(known[:, side], columns[:, side], 0)].astype(np.float64), np.nan)
+        for side in (0, 1)
     )
-    return scores, np.where(undecided, np.inf, np.nan_to_num(scores - expected))
+    return scores, expected, np.where(undecided, np.inf, np.nan_to_num(scores - np.where(known[:, 0], expected, 0.0)))
 
 
 def _list_errors(names: Sequence[str], labels: Sequence[Label], table: NDArray[Any] | None) -> WrongSamples:

@@ -183,7 +183,8 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
             continue
         matches = _match(fits.get(row.wanted, ()), by_id, {machine for job, machine in avoids if job == entry.id})
         ready = [match for match in matches if not match.lacks and match.obstacle is None]
-        place = {"wanted": row.wanted, "since": row.since, "seq": row.seq}
+        able = [match.machine for match in (ready or matches) if not match.lacks]
+        place = {"wanted": row.wanted, "machines": able, "since": row.since, "seq": row.seq}
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
         sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
         explanations.append(Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead))
@@ -220,9 +221,17 @@ _WANTED: Final = eligible.c["class"].label("wanted")
 _BEFORE: Final = tuple_(jobs.c.since, jobs.c.seq) < tuple_(
     bindparam("since", type_=jobs.c.since.type), bindparam("seq", type_=jobs.c.seq.type)
 )
-_OWN: Final = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"] == bindparam("wanted"), _BEFORE)
-_JOBS_AHEAD: Final = select(func.count()).select_from(_OWN.limit(COUNTED_AHEAD).subquery())
-"""The number of queued jobs of a class before a place in the queue, counted up to a limit."""
+_SHARED: Final = select(eligible.c["class"]).where(
+    eligible.c.machine.in_(bindparam("machines", expanding=True)), eligible.c.fits
+)
+_EARLIER: Final = select(jobs.c.seq).where(
+    text("jobs.state = 'queued'"), (jobs.c["class"] == bindparam("wanted")) | jobs.c["class"].in_(_SHARED), _BEFORE
+)
+_JOBS_AHEAD: Final = select(func.count()).select_from(_EARLIER.limit(COUNTED_AHEAD).subquery())
+"""The number of queued jobs before a place in the queue that need the same machines, counted up to a limit.
+
+Machines take the oldest job that they can run, whatever it requires, so jobs with other requirements count too.
+"""
 
 
 def count_waiting(connection: Connection, machine: MachineId) -> int:
@@ -249,7 +258,8 @@ def _explain_waiting(
 ) -> str:
     if ready:
         free = [match for match in ready if by_id[match.machine].job is None]
-        wait = f"{job_state(job)}{_reason(job)}" if job.due else f"queued, {_describe_jobs_ahead(ahead)}"
+        where = ready[0].machine if len(ready) == 1 else "the machines that can run it"
+        wait = f"{job_state(job)}{_reason(job)}" if job.due else f"queued, {_describe_jobs_ahead(ahead, where)}"
         return f"{wait}; {len(ready)} of {len(by_id)} machines can run it, {len(free)} of them idle"
     if not matches:
         return "no machine can take it: none is known; start a worker on one"
@@ -270,6 +280,8 @@ def _reason(job: Job) -> str:
     return f" ({job.reason})" if job.reason else ""
 
 
-def _describe_jobs_ahead(ahead: int) -> str:
-    number = f"{COUNTED_AHEAD} or more" if ahead >= COUNTED_AHEAD else str(ahead or "no")
-    return f"{number} similar job{'s' * (ahead != 1)} ahead"
+def _describe_jobs_ahead(ahead: int, where: str) -> str:
+    if not ahead:
+        return "no job waits before it"
+    number = f"{COUNTED_AHEAD} or more" if ahead >= COUNTED_AHEAD else str(ahead)
+    return f"{number} {'job waits' if ahead == 1 else 'jobs wait'} before it on {where}"

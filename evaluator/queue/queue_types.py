@@ -297,7 +297,7 @@ class Explanation(Struct, frozen=True):
         blocked: Whether no machine can take it at present.
         sentence: The reason.
         machines: The match with each machine.
-        ahead: The number of jobs of its class before it, counted up to ``COUNTED_AHEAD``.
+        ahead: The number of queued jobs before it that its machines can run, counted up to ``COUNTED_AHEAD``.
     """
 
     job: Job

@@ -1,7 +1,7 @@
 """Texts about a recorded run, for the command line and for web pages: what ran, where, and what its figures need."""
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -11,11 +11,13 @@ from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import calls_of, clocks_disagree, flag_of, validity_of
 from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import COST, is_bracketed, is_quality
+from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, is_bracketed, is_quality
 
 _WIDTH: Final = 100
 _HEADLINE: Final = 3
-_FIRST: Final = ("latency_p50", "throughput")
+_ORDER: Final = {name: place for place, name in enumerate(DEFINITIONS)}
+"""The order of metrics in their definitions, where the main ones of each task come first."""
+_SPEED: Final = ("latency_p50", "throughput", "cold_start")
 _DURATIONS: Final = ("min_duration", "target_latency")
 
 
@@ -149,16 +151,20 @@ def format_price(price: object) -> str:
 
 
 def select_headline(run: Run) -> list[str]:
-    """Return the first metrics of a run: quality, then the median latency and throughput, then others."""
+    """Return the main quality metric of a run and one metric of speed; without both of them its first metrics."""
     metrics = () if run.end is None else run.end.metrics
     if run.evidence is not None and run.evidence.state != "verified":
         return ["withheld"]
 
-    def place(metric: Metric) -> tuple[int, str]:
-        rank = 0 if is_quality(metric.name) else 1 if metric.name in _FIRST else 2
-        return rank, metric.name
+    return [f"{metric.key} {format_metric(metric)}" for metric in select_main_metrics(metrics)]
 
-    return [f"{metric.key} {format_metric(metric)}" for metric in sorted(metrics, key=place)[:_HEADLINE]]
+
+def select_main_metrics(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return the main quality metric and one metric of speed; without both of them the first metrics."""
+    ordered = sorted(metrics, key=lambda metric: _ORDER.get(metric.name, len(_ORDER)))
+    quality = [metric for metric in ordered if is_quality(metric.name)][:1]
+    speed = [metric for metric in ordered if metric.name in _SPEED][:1]
+    return [*quality, *speed] or ordered[:_HEADLINE]
 
 
 def list_remarks(run: Run) -> Iterator[str]:

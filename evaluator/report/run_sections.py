@@ -232,7 +232,7 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
     rest = f" The chart has the first {_CURVES} of {len(sweeps)} systems." if len(sweeps) > _CURVES else ""
     throughput = draw_batches(
         f"{prefix}batch-throughput",
-        "Throughput by batch size; a ring marks the size to use",
+        "Throughput by batch size, with the advised size ringed",
         " ".join(answers) + rest,
         curves,
     )

@@ -136,7 +136,7 @@ def suggest_metrics(model: Model | None, split: Split | None, scenario: str) -> 
     """
     times = [
         name
-        for name in (*_TIMES, "cold_start")
+        for name in (*_TIMES, "optimal_batch", "cold_start")
         if any(scenario in (DEFINITIONS[metric].scenarios or ()) for metric in GROUPS.get(name, (name,)))
     ]
     is_labelled = model is not None and (split is None or _may_have_labels(split))

@@ -104,6 +104,7 @@ def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) ->
         "given": fields.as_parameters(),
         "preview": preview,
         "choices": listed,
+        "usual_metrics": write_form(replace(fields, metrics=""), choices.model, choices.dataset)["metrics"],
         "has_more": any(name.startswith(_MORE) for name in fields.as_parameters()),
         "defaults": {**LIMITS, **SETTINGS, "seed": SEED},
         "settings": list_settings(fields.scenario_name),

@@ -12,7 +12,7 @@ from benchlock.api.web.links import comparison_path, job_path, run_path, with_qu
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.verdict_pages import find_earlier, make_verdict
-from benchlock.api.web.run_lists import find_lock
+from benchlock.api.web.run_lists import describe_lock, find_lock
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten
@@ -48,9 +48,12 @@ _REFRESH: Final = 5
 _JOBS: Final = (
     Column("job", None, "The id of the job."),
     Column("state", None, "Its state, and the phase of a job that runs."),
-    Column("ahead", None, "The number of similar jobs before it in the queue."),
+    Column("jobs before it", None, "The number of jobs that wait before it for a machine that can run it."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
+    Column("framework", None, "The locked framework."),
+    Column("scenario", None, "The scenario, and the level of the trace if there is one."),
     Column("machine", None, "The machine of its last try."),
     Column("run", None, "Its run."),
     Column("comparison", None, "The interleaved comparison that it belongs to."),
@@ -132,15 +135,12 @@ def make_queue(registry: LocalRegistry, queue: SqlQueue, query: QueueQuery, stat
 
 
 def _list_job_rows(registry: LocalRegistry, explanations: Iterable[Explanation]) -> tuple[tuple[Cell, ...], ...]:
-    names: dict[Digest, tuple[str | None, str | None]] = {}
+    names: dict[Digest, tuple[str | None, ...]] = {}
     rows: list[tuple[Cell, ...]] = []
     for explanation in explanations:
         job = explanation.job
         if job.lock not in names:
-            lock = find_lock(registry, job.lock)
-            parts = (None, None) if lock is None else (lock.subject, lock.dataset or None)
-            model, dataset = (None if part is None else f"{part.name} {part.version}" for part in parts)
-            names[job.lock] = (model, dataset)
+            names[job.lock] = describe_lock(find_lock(registry, job.lock))
         rows.append((
             job.id,
             job_state(job),

@@ -32,6 +32,7 @@ from benchlock.evaluator.records.run_texts import (
     format_metric,
     list_footnotes,
     name_question,
+    select_main_metrics,
 )
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.time_texts import list_time_notes
@@ -57,6 +58,14 @@ RUNS: Final = 50
 SAMPLES: Final = 50
 """The number of wrong samples of a page; CSV and JSON have all that are listed."""
 _LOG_LINES: Final = 200
+_TEX: Final = {
+    **{character: f"\\{character}" for character in "&%$#_"},
+    "{": "(",
+    "}": ")",
+    "\\": "/",
+    "~": "\\textasciitilde ",
+    "^": "\\textasciicircum ",
+}
 _REFRESH: Final = 5
 _METRICS: Final = (
     Column("metric", None, "The name of the metric."),
@@ -89,13 +98,16 @@ _CONFUSION: Final = (
     Column("samples", None, "Number of samples."),
 )
 _SAMPLES: Final = (
-    Column("place", None, "The place of the sample in the split, from 0."),
+    Column("index", None, "The index of the sample in the split, from 0."),
     Column("sample", None, "The name of the sample in the dataset."),
     Column("expected", None, "The label of the dataset."),
     Column("predicted", None, "What the model predicted; unknown where it decided nothing."),
 )
-_SCORE: Final = Column("score", None, "The model's score of the predicted class; unknown without scores.")
-_ERROR: Final = Column("error", None, "The absolute difference between the prediction and the label.")
+_SCORES: Final = (
+    Column("score of predicted", None, "The model's score of the predicted class; unknown without scores."),
+    Column("score of expected", None, "The model's score of the label; unknown without a score of its own."),
+)
+_ERROR: Final = (Column("error", None, "The absolute difference between the prediction and the label."),)
 _FILES: Final = (
     Column("role", None, "What the file is."),
     Column("size", "B", "Bytes."),
@@ -165,6 +177,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "summary": f"{describe_subject(lock)}: {outcome}, {run.start.isolation} on {run.start.platform_name}",
         "live": _find_live(queue, run, lock) if run.end is None else None,
         "citation": f"{describe_subject(lock)}, harness {lock.harness.version}, {run.id}, lock {lock.id}",
+        "bibtex": cite_run(run, lock),
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
         "shown": {},
@@ -196,7 +209,43 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     title = name_question(lock)
     twin = f"/v1{run_path(run.id)}"
     charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
-    return Page("run", title, context, tables, twin, trail, _REFRESH if run.end is None else None, charts)
+    refresh = _REFRESH if run.end is None else None
+    return Page("run", title, context, tables, twin, trail, refresh, charts, tuple(_caption_charts(run, lock)))
+
+
+def _caption_charts(run: Run, lock: Lock) -> Iterator[str]:
+    """Yield what a chart of a run must say where its page is not beside it."""
+    yield describe_subject(lock)
+    cpu = run.start.host.get("cpu_model", "unknown CPU")
+    yield f"{run.id} on {run.start.platform_name}, {cpu}, {run.start.isolation}"
+    yield from (words for kind, words in list_time_notices(run) if kind == "bad")
+    yield "Error bars, where drawn, are 95 % intervals."
+
+
+def cite_run(run: Run, lock: Lock) -> str:
+    """Return the BibTeX entry of a run without its address: the main results, the host, the run and the lock."""
+    verified = run.end is not None and (run.evidence is None or run.evidence.state == "verified")
+    metrics = run.end.metrics if run.end is not None and verified else ()
+    results = [
+        f"{metric.key} {format_metric(metric)}"
+        + ("" if format_interval(metric) == "-" else f", 95 % interval {format_interval(metric)}")
+        for metric in select_main_metrics(metrics)
+    ]
+    cpu = run.start.host.get("cpu_model", "unknown CPU")
+    note = "; ".join([*results, f"on {run.start.platform_name}, {cpu}", run.id, f"lock {lock.id}"])
+    fields = {
+        "title": f"Evaluation of {describe_subject(lock)}",
+        "year": str(run.start.started_at.year),
+        "version": f"harness {lock.harness.version}",
+        "note": note,
+    }
+    lines = (f"  {name} = {{{_escape_tex(value)}}},\n" for name, value in fields.items())
+    return f"@misc{{benchlock-{run.id.removeprefix('run/')},\n{''.join(lines)}"
+
+
+def _escape_tex(text: str) -> str:
+    """Return a text whose characters mean themselves in BibTeX."""
+    return "".join(_TEX.get(character, character) for character in " ".join(text.split()))
 
 
 def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
@@ -215,8 +264,9 @@ def make_samples(registry: LocalRegistry, id_: RunId, number: int = 1) -> Page:
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
     listed = _find_samples(registry, run, lock)
-    columns = (*_SAMPLES, _SCORE if listed.has_classes else _ERROR)
-    table = Table("samples", "Wrong samples, the worst first", columns, listed.samples)
+    columns = (*_SAMPLES, *(_SCORES if listed.has_classes else _ERROR))
+    rows = tuple(sample[: len(columns)] for sample in listed.samples)
+    table = Table("samples", "Wrong samples, the worst first", columns, rows)
     shown = replace(table, rows=table.rows[(number - 1) * SAMPLES : number * SAMPLES])
     has_more = len(table.rows) > number * SAMPLES
     summary = listed.reason or _summarize_samples(listed)

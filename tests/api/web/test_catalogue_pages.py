@@ -1,6 +1,7 @@
 """The front page, the catalogue, artifacts and runs, as functions of a registry."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from hashlib import sha256
 from html import unescape
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
@@ -19,13 +21,15 @@ from benchlock.api.web.pages.catalogue_pages import NAMES, CatalogueQuery, make_
 from benchlock.api.web.pages.lock_pages import make_lock
 from benchlock.api.web.pages.provenance_pages import describe_source, make_provenance
 from benchlock.api.web.pages.run_pages import RUNS, RunQuery, make_run, make_runs, tabulate_classes
-from benchlock.api.web.rendering import render_page
+from benchlock.api.web.rendering import load_assets, render_page
 from benchlock.api.web.run_lists import list_others
 from benchlock.artifacts.blob_store import read
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.evidence.class_details import ClassDetails, ClassResult
+from benchlock.evaluator.records.run_texts import select_headline
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
+from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
@@ -166,7 +170,34 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
-    assert (row[0], row[5], row[6]) == (run.id, "single_stream", "done")
+    assert (row[0], row[6], row[7]) == (run.id, "single_stream", "done")
+
+
+def test_a_run_is_cited_with_its_results_its_host_and_its_lock(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    page = make_run(seeds.registry, open_queue(seeds.registry), run.id)
+    local, public = (text(page, address=address) for address in ("http://127.0.0.1:8000", "https://bench.example"))
+    assert run.end is not None
+    entry = local.partition("@misc{")[2].partition("</code>")[0]
+    for words in (run.id, run.start.lock, f"year = {{{run.start.started_at.year}}}", "version = {harness "):
+        assert words in entry
+    for headline in select_headline(run):
+        assert headline.replace("_", "\\_") in entry
+    assert entry.count("{") == entry.count("}") - 1
+    assert f"url = {{https://bench.example/runs/{run.id[4:]}}}" in public
+    assert "works on this machine only" in local
+    assert "works on this machine only" not in public
+
+
+def test_a_list_of_runs_names_the_main_quality_metric_and_one_figure_of_speed(seeds: Seeds) -> None:
+    run = seeds.run(seeds.lock())
+    assert run.end is not None
+    names = ("brier", "throughput", "ece_15", "top5", "latency_p90", "top1", "latency_p50")
+    metrics = tuple(Metric(name, 0.5, "ratio", "none", 9, Interval(0.4, 0.6), 1) for name in names)
+    headline = select_headline(replace(run, evidence=None, end=replace(run.end, metrics=metrics)))
+    assert [words.partition(" ")[0] for words in headline] == ["top1", "latency_p50"]
+    rates = replace(run, evidence=None, end=replace(run.end, metrics=metrics[:1]))
+    assert [words.partition(" ")[0] for words in select_headline(rates)] == ["brier"]
 
 
 def test_runs_to_compare_with_are_of_the_same_dataset(seeds: Seeds, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +243,9 @@ def test_runs_come_in_pages_that_join(seeds: Seeds) -> None:
 def test_the_provenance_goes_down_to_the_files(seeds: Seeds) -> None:
     run = seeds.run(seeds.lock())
     shown = text(make_provenance(seeds.registry, run.id))
+    assert re.search(r'<div class="wraps">\s*<div class="scroll"[^>]*>\s*<table>', shown)
+    style = next(content for name, (content, _) in load_assets().items() if name.endswith(".css"))
+    assert b".wraps td:first-child { white-space: normal; }" in style
     lock = seeds.registry.read_lock(run.start.lock)
     for digest in (lock.id, lock.harness.digest, *(artifact.digest for artifact in lock.artifacts().values())):
         assert digest in shown

@@ -111,14 +111,14 @@ def test_lists_name_no_artifact_of_a_changed_lock(registry: LocalRegistry, seeds
     lock, other = seeds.lock(), seeds.lock(seed=99)
     seeds.run(lock)
     assert None not in registry.find_locks({lock.id, other.id}).values()
-    ((_, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
+    ((_, _, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
     assert model == f"{lock.subject.name} {lock.subject.version}"
     remove_guards(registry.database)
     for text in (registry.catalogue.get_lock(other.id), "no lock"):
         forge(registry.database, "UPDATE locks SET text = :text WHERE id = :id", text=text, id=lock.id)
         found = registry.find_locks({lock.id, other.id})
         assert (found[lock.id], found[other.id] is None) == (None, False)
-        ((_, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
+        ((_, _, _, model, *_),) = make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].rows
         assert model is None
 
 

@@ -21,8 +21,12 @@ from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore
+from benchlock.registry.lock.lockfile import dataset_of
 from tests.api.web.conftest import Seeds
-from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, end, facts, machine, queue_of, start, wish
+from tests.support.api.html_tables import read_cells
+from tests.support.evaluator.evidence import CURRENT, IDX
+from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, end, facts, machine, queue_of, start, turns, wish
+from tests.support.resolution.variants import variant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUNNER = Viewer(name="token/x", may=frozenset(("read", "run")), form_token="f0")
@@ -62,11 +66,52 @@ def test_a_job_is_listed_with_its_place_and_the_reason_why_it_waits(registry: Lo
     queue.enrol(machine(1), BOOT, facts())
     tables = make_queue(registry, queue, QueueQuery(), None).tables
     assert tables["jobs"].column("job") == tuple(job.id for job in reversed(jobs))
-    assert tables["jobs"].column("ahead") == (2, 1, 0)
+    assert tables["jobs"].column("jobs before it") == (2, 1, 0)
     sentences = [queue.explain(job.id).sentence for job in reversed(jobs)]
     assert tables["jobs"].column("why") == tuple(sentences)
     assert "requires 8 CPUs" in sentences[0]
     assert [job.id for job in reversed(jobs)] == [each.job.id for each in queue.explain_all([j.id for j in jobs[::-1]])]
+
+
+def test_the_jobs_of_a_comparison_count_before_a_job_and_their_links_differ(
+    registry: LocalRegistry, queue: SqlQueue
+) -> None:
+    queue.enrol(machine(1), BOOT, facts())
+    compared = queue.submit_comparison(turns(3))
+    job = queue.submit(wish())
+    assert queue.explain(job.id).ahead == len(compared)
+    assert queue.explain(job.id).sentence.startswith("queued, 3 jobs wait before it on m1;")
+    queue.enrol(machine(2), BOOT, facts())
+    assert "3 jobs wait before it on the machines that can run it;" in queue.explain(job.id).sentence
+    assert queue.explain(compared[0].id).sentence.startswith("queued, no job waits before it;")
+    assert queue.explain(compared[1].id).sentence.startswith("queued, 1 job waits before it on m1;")
+    links = [row[0] for row in read_cells(shown(make_queue(registry, queue, QueueQuery(), None)), "jobs")]
+    assert len(set(links)) == len(compared) + 1
+    assert all(each.id.startswith(tuple(links)) for each in compared)
+
+
+def test_jobs_that_need_other_machines_do_not_count_before_a_job(queue: SqlQueue) -> None:
+    queue.enrol(machine(1), BOOT, facts())
+    queue.submit(wish(LARGE))
+    job = queue.submit(wish())
+    assert queue.explain(job.id).ahead == 0
+
+
+def test_a_job_is_listed_with_its_framework_and_the_name_of_its_request(
+    registry: LocalRegistry, seeds: Seeds, database: Engine, clock: Ticking
+) -> None:
+    lock = seeds.lock()
+    usual_name = f"{lock.subject.name}-on-{dataset_of(lock).name}"
+    usual_lock = variant({"files": IDX, "lock": CURRENT, "request": {"name": usual_name}}).lock
+    seeds.registry.catalogue.put_lock(usual_lock)
+    queue = queue_of(database, clock)
+    for each in (usual_lock, lock):
+        queue.submit(wish(lock=each.id))
+    table = make_queue(registry, queue, QueueQuery(), None).tables["jobs"]
+    named, usual = (dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows)
+    assert (named["request"], named["scenario"]) == (lock.request["name"], "single_stream")
+    assert usual["request"] is None
+    assert str(usual["framework"]).startswith(lock.framework.name)
 
 
 def test_machines_are_listed_with_what_they_are_and_whether_they_accept_jobs(

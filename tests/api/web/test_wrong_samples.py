@@ -75,6 +75,8 @@ def test_the_samples_of_a_page_are_wrong_and_the_csv_has_all_that_are_listed(see
     assert "1,095 of 1,100 samples predicted wrongly" in text(pages[1], path)
     assert "The list has the first 1,000." in text(pages[1], path)
     assert pages[1].facts["wrong"] == COUNT - 5
+    names = [column.name for column in pages[1].tables["samples"].columns]
+    assert names == ["index", "sample", "expected", "predicted", "score of predicted", "score of expected"]
 
 
 def test_those_are_first_whose_wrong_class_won_most_clearly(registry: LocalRegistry, lock: Lock) -> None:
@@ -91,6 +93,7 @@ def test_those_are_first_whose_wrong_class_won_most_clearly(registry: LocalRegis
         decided = int(scores[sample.place].argmax())
         assert (sample.expected, sample.predicted) == (NAMED[labels[sample.place]], NAMED.get(decided, decided))
         assert sample.score == pytest.approx(scores[sample.place].max())
+        assert sample.label_score == pytest.approx(scores[sample.place, labels[sample.place]])
 
 
 def test_what_cannot_be_listed_is_said(
@@ -146,4 +149,7 @@ def test_numbers_are_listed_by_their_errors(registry: LocalRegistry) -> None:
     run = replace(recorded(lock=made.lock.id), end=end)
     found = find_wrong_samples(made.lock, run, registry.store, registry.home)
     assert (found.reason, found.wrong, found.total, found.has_classes) == ("", 2, 4, False)
-    assert [tuple(sample) for sample in found.samples[:2]] == [(1, "1.png", 1.5, 3.5, 2.0), (3, "3.png", 3.5, 3.0, 0.5)]
+    assert [tuple(sample)[:5] for sample in found.samples[:2]] == [
+        (1, "1.png", 1.5, 3.5, 2.0),
+        (3, "3.png", 3.5, 3.0, 0.5),
+    ]

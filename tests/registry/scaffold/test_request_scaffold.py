@@ -8,7 +8,12 @@ from msgspec import UNSET, structs
 from benchlock.registry.manifests import Dataset, Model
 from benchlock.registry.manifests.authored_manifests import examine
 from benchlock.registry.requests.evaluation_request import read_request
-from benchlock.registry.scaffold.request_scaffold import RequestedDataset, RequestedModel, scaffold_request
+from benchlock.registry.scaffold.request_scaffold import (
+    RequestedDataset,
+    RequestedModel,
+    scaffold_request,
+    suggest_metrics,
+)
 from benchlock.registry.text.yaml import list_todos
 from tests.support.registry.digits import DIGITS
 
@@ -49,6 +54,18 @@ def test_a_request_is_complete_and_states_what_decides_its_result(
     assert request.metrics == ("top1", "top5", "latency_p50", "latency_p90", "latency_p99", "throughput")
     for finding in scaffold.findings:
         assert finding.what in scaffold.text or finding.path in {"name", "dataset.split"}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "times"),
+    [
+        ("single_stream", ["latency", "throughput"]),
+        ("batch_sweep", ["latency", "throughput", "optimal_batch"]),
+        ("cold_start", ["cold_start"]),
+    ],
+)
+def test_a_form_suggests_what_its_scenario_measures(model: RequestedModel, scenario: str, times: list[str]) -> None:
+    assert suggest_metrics(model.manifest, None, scenario) == ["top1", "top5", *times]
 
 
 def test_a_split_is_never_guessed(model: RequestedModel) -> None:

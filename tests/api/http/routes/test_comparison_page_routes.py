@@ -214,6 +214,8 @@ def test_every_chart_is_a_file_of_its_own(pages: Client, runs: list[str]) -> Non
             names = [part.tag.partition("}")[2] for part in drawing]
             assert names[:2] == ["title", "desc"]
             assert all(part.text for part in drawing[:2])
+            if path.startswith("/runs/"):
+                assert "".join(drawing.itertext()).count(f"run/{path.removeprefix('/runs/').partition('?')[0]}") == 1
             charts += 1
     assert charts > 1
     assert pages.get(run_path(runs[0]), params={"svg": "nothing"}).status_code == 404

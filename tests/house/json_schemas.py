@@ -43,7 +43,7 @@ def write(folder: Path) -> None:
 
 
 def _text(type_: type[msgspec.Struct]) -> str:
-    schema: dict[str, Any] = {"$schema": _DIALECT} | _drop_discriminators(msgspec.json.schema(type_))
+    schema: dict[str, Any] = {"$schema": _DIALECT} | _adapt(msgspec.json.schema(type_))
     for name, definition in schema["$defs"].items():
         if "description" in definition:
             definition["description"] = cleandoc(definition["description"])
@@ -54,14 +54,15 @@ def _text(type_: type[msgspec.Struct]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _drop_discriminators(node: Any) -> Any:  # noqa: ANN401 - a JSON value
-    """Return a schema without ``discriminator``: OpenAPI has the keyword, JSON Schema does not."""
+def _adapt(node: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Return a schema without ``discriminator``, a keyword of OpenAPI, and with the type of the names of properties."""
     if isinstance(node, dict):
         is_union = "anyOf" in node
-        return {
-            key: _drop_discriminators(value) for key, value in node.items() if not (is_union and key == "discriminator")
-        }
-    return [_drop_discriminators(item) for item in node] if isinstance(node, list) else node
+        adapted = {key: _adapt(value) for key, value in node.items() if not (is_union and key == "discriminator")}
+        if "propertyNames" in adapted:
+            adapted["propertyNames"] = {"type": "string"} | adapted["propertyNames"]
+        return adapted
+    return [_adapt(item) for item in node] if isinstance(node, list) else node
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 555,
-    "lines": 99_400,
+    "modules": 575,
+    "lines": 104_200,
     "imports inside functions": 131,
-    "functions of publishing a dataset of two files": 210,
+    "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }
 """Slightly above what was measured when each limit was last set.

@@ -24,8 +24,8 @@ from benchlock.registry.lock.split_checks import check_labelled, check_model_inp
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_types import Platform, Task
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, expand, is_quality
-from benchlock.registry.manifests.metric_meanings import describe_metric
 from benchlock.registry.requests.evaluation_request import Request, parse_request
+from benchlock.registry.requests.metric_meanings import describe_metric
 from benchlock.registry.requests.request_form import (
     SCENARIOS,
     RequestFields,

@@ -8,7 +8,7 @@ import pytest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import QUALITY_METRICS
 from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GROUPS, SCORED, check_metrics, expand
-from benchlock.registry.manifests.metric_meanings import MEANINGS, describe_metric
+from benchlock.registry.requests.metric_meanings import MEANINGS, describe_metric
 
 DOCUMENTED = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 

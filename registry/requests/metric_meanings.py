@@ -45,6 +45,14 @@ MEANINGS: Final[Mapping[str, str]] = {
     "error_l2": "difference from the reference, relative to its Euclidean norm",
     "error_linf": "largest difference from the reference, relative to its largest value",
     "gradient_error": "largest difference from the numeric gradient, relative to its largest value",
+    "epochs_to_quality": "median number of epochs until the target is reached",
+    "epochs_to_quality_olympic": "mean number of epochs until the target, without the best and the worst repeat",
+    "samples_to_quality": "median number of samples trained on until the target is reached",
+    "time_to_quality": "median time from before the first sample to the evaluation that reaches the target",
+    "cpu_time_to_quality": "processor time that passes within time_to_quality",
+    "training_throughput": "samples trained on in a second",
+    "training_cost": "cost of time_to_quality at the price of the machine",
+    "final_quality": "median quality at the last evaluation of a repeat",
 }
 """The meaning of each metric that a request can name, and of each group of metrics."""
 _BETTER: Final = {"higher": "higher is better", "lower": "lower is better", "none": ""}

@@ -201,7 +201,7 @@ class _Candidates:
 
 
 def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Run) -> _Candidates:
-    """Search summaries until enough earlier runs are found, past all runs of other reruns."""
+    """Search summaries until enough earlier runs are found, past all runs of other reruns and of other margins."""
     part, turn, candidates = find_rerun_part(again), read_turn(again), _Candidates()
     before: RunId | None = None
     done = RunFilter(lock=lock.id, outcome="done")
@@ -212,8 +212,9 @@ def _find_candidates(records: RecordedRuns, lock: Lock, original: Run, again: Ru
                 candidates.damaged.append(entry.id)
             elif entry.id in {original.id, again.id}:
                 continue
-            elif turn is not None and turn.margins and (its := read_turn(entry)) is not None and its.id == turn.id:
-                candidates.same.append(entry.order)
+            elif (its := read_turn(entry)) is not None and its.margins:
+                if turn is not None and its.id == turn.id:
+                    candidates.same.append(entry.order)
             elif (other := find_rerun_part(entry)) is None:
                 candidates.earlier.append(entry.order)
             elif part is not None and other.id == part.id:

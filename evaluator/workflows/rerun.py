@@ -314,7 +314,12 @@ def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> 
         if margin is None:
             step = f"add equivalence: {{{EPOCHS}: 0.25}} to the request to compare distributions"
             return Verdict("undecided", (processors, step), (), *ids, None)
-    assert margin is not None
+    if margin is None:
+        raise InvalidInputError(
+            f"the lock compares distributions without a margin of {EPOCHS}",
+            where="request.equivalence",
+            next_step=f"add equivalence: {{{EPOCHS}: 0.25}} to the request, and lock it again",
+        )
     compared = compare_distributions(trainings[0], trainings[1], margin)
     word = _TRAINING_VERDICTS[compared.answer]
     return Verdict(word, (compared.reason,), (difference,), *ids, None)

@@ -33,7 +33,7 @@ from benchlock.evaluator.workflows.rerun import (
 )
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
 from tests.support.evaluator.releases import release
@@ -422,3 +422,6 @@ def test_a_bit_equal_training_is_reproduced_however_the_request_compares(
     assert verdict.reasons == ("weights and losses of 2 repeats are bit-equal",)
     moved = judge_rerun(lock, original, trained(store, tmp_path, lock, [1.0, 1.5], 5.5), store)
     assert moved.verdict == ("not reproduced" if reproduce == "bits" else "reproduced")
+    document = {**lock.document, "request": {**lock.request, "reproduce": "distribution", "equivalence": {}}}
+    with pytest.raises(InvalidInputError, match="without a margin of epochs_to_quality"):
+        judge_rerun(read(document, "edited"), original, trained(store, tmp_path, lock, [1.0, 1.5], 5.6), store)

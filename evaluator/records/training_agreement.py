@@ -80,15 +80,19 @@ def compare_distributions(original: Training, again: Training, margin: float) ->
         margin: The relative difference of the numbers of epochs that counts as none.
 
     Returns:
-        ``equivalent``, ``different`` or ``inconclusive``, with the number of repeats that would decide.
+        ``equivalent``, ``different`` or ``inconclusive``, with the number of repeats that would decide. It is never
+        ``equivalent`` if a repeat missed the target, because its number of epochs is unknown.
     """
     reached = [[epochs for epochs in side.epochs if epochs is not None] for side in (original, again)]
     failed = [len(side.epochs) - len(values) for side, values in zip((original, again), reached, strict=True)]
+    counts = f"{failed[0]} of {len(original.epochs)} and {failed[1]} of {len(again.epochs)} repeats missed the target"
     p = compare_failures((failed[0], len(original.epochs)), (failed[1], len(again.epochs)))
     if p < SIGNIFICANCE:
-        counts = f"{failed[0]} of {len(original.epochs)} and {failed[1]} of {len(again.epochs)}"
-        return DistributionAgreement("different", f"{counts} repeats missed the target (Fisher's test, p = {p:.2g})")
+        return DistributionAgreement("different", f"{counts} (Fisher's test, p = {p:.2g})")
     result = judge_equivalence(reached[0], reached[1], margin)
+    if result.answer == "equivalent" and any(failed):
+        reason = f"{counts}, so their epochs_to_quality are unknown; of the others {_describe(result, margin)}"
+        return DistributionAgreement("inconclusive", reason)
     return DistributionAgreement(result.answer, _describe(result, margin))
 
 

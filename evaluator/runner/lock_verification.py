@@ -26,7 +26,17 @@ from benchlock.registry.lock.lockfile import (
     list_blob_references,
     title,
 )
-from benchlock.registry.manifests import Dataset, Evaluated, Image, Manifest, Platform, files_of, parse_published
+from benchlock.registry.lock.training_settings import make_environment, resolve_settings
+from benchlock.registry.manifests import (
+    Dataset,
+    Evaluated,
+    Image,
+    Manifest,
+    Platform,
+    Recipe,
+    files_of,
+    parse_published,
+)
 
 Trees = Mapping[Digest, tuple[TreeEntry, ...]]
 """The entries of each tree of a lock, by the tree's digest."""
@@ -153,6 +163,8 @@ _LISTED: Final = ("model", "operator", "recipe", "dataset")
 def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kind, Manifest]) -> None:
     """Raise unless names, versions, files, split and environment of the lock are those of its manifests.
 
+    The settings of a training must be those of its recipe with the changes of the request.
+
     Raises:
         IntegrityError: The lock contradicts a manifest, or names a released harness under another version.
     """
@@ -166,8 +178,30 @@ def check_agreement(lock: Lock, platform: LockedPlatform, manifests: Mapping[Kin
         raise _disagreement(f"dataset/{lock.dataset.name}@{lock.dataset.version}", f"no split {lock.dataset.split!r}")
     if isinstance(dataset, Dataset) and lock.target is not UNSET and lock.target.split not in dataset.splits:
         raise _disagreement(f"dataset/{dataset.name}@{dataset.version}", f"no split {lock.target.split!r}")
+    recipe = manifests.get("recipe")
+    if isinstance(recipe, Recipe):
+        _check_training(lock, recipe)
     for fault in _environment_faults(platform, image):
         raise _disagreement(f"image/{lock.image.name}@{lock.image.version} ({platform})", fault)
+
+
+def _check_training(lock: Lock, recipe: Recipe) -> None:
+    """Require the settings and the environment that a lock of this request has."""
+    part, changes = f"recipe/{recipe.name}@{recipe.version}", lock.request.get("settings", {})
+    if not isinstance(changes, Mapping):
+        raise _disagreement(part, "settings by path, but the request has none of this form")
+    try:
+        settings = resolve_settings(recipe, changes)
+    except InvalidInputError as error:
+        raise _disagreement(part, f"other settings ({error.what})") from error
+    if lock.settings != settings:
+        raise _disagreement(part, "other settings")
+    if lock.environment != make_environment(lock.limits.cpus, deterministic=lock.scenario.get("deterministic") is True):
+        raise IntegrityError(
+            "the environment of the lock contradicts its limits.cpus or its scenario.deterministic",
+            where="environment",
+            next_step="lock the request again; this lock was edited by hand",
+        )
 
 
 def _faults(artifact: LockedArtifact, manifest: Manifest) -> Iterator[str]:

@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.harness_releases import is_released
-from benchlock.evaluator.records.comparison_types import Agreement, Conclusion, Verdict, read_turn
+from benchlock.evaluator.records.comparison_types import Conclusion, Verdict, read_turn
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.prediction_agreement import PredictionAgreement, Terms, compare_predictions
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
@@ -290,8 +290,8 @@ def _is_done(run: Run) -> bool:
 def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:
     """Return the verdict on a training: on its bits, or on the distribution of its epochs.
 
-    Bits decide on the same kind of processor alone. On another one, a request for bits is undecided unless it states
-    the margin of epochs.
+    Equal bits always decide, different ones on the same kind of processor alone. On another one, a request for bits is
+    undecided unless it states the margin of epochs.
     """
     trainings = []
     for run in (original, again):
@@ -305,22 +305,25 @@ def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> 
     ids = (original.id, again.id)
     difference = find_different_bits(trainings[0], trainings[1])
     margin = margins_of(lock).get(EPOCHS)
+    if difference is None:
+        text = f"weights and losses of {len(trainings[0].weights)} repeats are bit-equal"
+        return Verdict("reproduced", (text,), (), *ids, "bit-equal")
     if lock.request.get("reproduce") == "bits":
-        if difference is None:
-            text = f"weights and losses of {len(trainings[0].weights)} repeats are bit-equal"
-            return Verdict("reproduced", (text,), (), *ids, "bit-equal")
         if not differing_processors(original, again):
             return Verdict("not reproduced", (difference,), (), *ids, "different")
         processors = f"the processors differ, so bits decide nothing: {difference}"
         if margin is None:
             step = f"add equivalence: {{{EPOCHS}: 0.25}} to the request to compare distributions"
             return Verdict("undecided", (processors, step), (), *ids, None)
-    assert margin is not None
+    if margin is None:
+        raise InvalidInputError(
+            f"the lock compares distributions without a margin of {EPOCHS}",
+            where="request.equivalence",
+            next_step=f"add equivalence: {{{EPOCHS}: 0.25}} to the request, and lock it again",
+        )
     compared = compare_distributions(trainings[0], trainings[1], margin)
     word = _TRAINING_VERDICTS[compared.answer]
-    bits = "all weights and losses are bit-equal" if difference is None else difference
-    predictions: Agreement | None = "bit-equal" if difference is None else None
-    return Verdict(word, (compared.reason,), (bits,), *ids, predictions)
+    return Verdict(word, (compared.reason,), (difference,), *ids, None)
 
 
 _TRAINING_VERDICTS: Final[Mapping[str, Conclusion]] = {

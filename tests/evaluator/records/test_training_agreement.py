@@ -56,6 +56,14 @@ def test_repeats_without_the_target_decide_by_their_share() -> None:
     assert compare_distributions(nobody, nobody, 0.25).answer == "inconclusive"
 
 
+@pytest.mark.parametrize(("first", "second"), [(0, 4), (4, 0), (2, 2)])
+def test_repeats_without_the_target_are_never_equivalent(first: int, second: int) -> None:
+    sides = [training(*(None,) * missed, *(10.0, 10.1) * ((12 - missed) // 2)) for missed in (first, second)]
+    compared = compare_distributions(*sides, 0.25)
+    assert compared.answer == "inconclusive"
+    assert f"{first} of 12 and {second} of 12 repeats missed the target" in compared.reason
+
+
 def test_a_training_is_read_from_its_record_and_a_malformed_one_is_refused(tmp_path: Path) -> None:
     columns = {
         "0/loss": np.asarray([1.0]),

@@ -12,6 +12,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.runner.lock_verification import check_agreement, read_manifests
 from benchlock.registry.lock.lockfile import Lock, read
 from tests.evaluator.evaluation import NOTHING, Evaluation
+from tests.support.resolution.recipes import ask, recipes
 
 Forgery = Callable[[dict[str, Any]], None]
 
@@ -82,3 +83,32 @@ def test_a_forged_lock_is_refused_and_what_is_forged_is_named(
     with pytest.raises(IntegrityError) as caught:
         check(forged(lock, forgery), store)
     assert str(caught.value.where).startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("settings", "optimizer", "lr"), 0.5, "other settings"),
+        (("settings", "batch"), 0, "other settings"),
+        (("settings",), {}, "other settings"),
+        (("request", "settings"), {"loss": 1}, "does not allow requests to change 'loss'"),
+        (("request", "settings"), {"batch": "x"}, "invalid setting"),
+        (("request", "settings"), [1], "settings by path"),
+        (("environment", "OMP_NUM_THREADS"), "1", "the environment of the lock"),
+        (("scenario", "deterministic"), False, "the environment of the lock"),
+    ],
+)
+def test_a_training_has_the_settings_and_the_environment_of_its_request(
+    path: tuple[str, ...], value: object, words: str
+) -> None:
+    parts = recipes()
+    lock = parts.lock(ask(settings="{batch: 1}"))
+    manifests = {manifest.kind: manifest for manifest in parts.chosen.all()}
+    check_agreement(lock, lock.image.platforms[0], manifests)
+    document = deepcopy(lock.document)
+    table = document
+    for key in path[:-1]:
+        table = table[key]
+    table[path[-1]] = value
+    with pytest.raises(IntegrityError, match=words):
+        check_agreement(read(document, "forged"), lock.image.platforms[0], manifests)

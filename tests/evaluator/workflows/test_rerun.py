@@ -22,6 +22,7 @@ from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunE
 from benchlock.evaluator.workflows import rerun
 from benchlock.evaluator.workflows.rerun import (
     PREDICTIONS,
+    SAMPLES,
     LatestRun,
     find_latest_done,
     find_margins,
@@ -32,10 +33,11 @@ from benchlock.evaluator.workflows.rerun import (
 )
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.lock.lockfile import Lock, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
 from tests.support.evaluator.releases import release
+from tests.support.resolution.recipes import ask, recipes
 from tests.support.resolution.variants import variant
 
 SCORES = np.array([[0.1, 0.9], [0.8, 0.2]], np.float32)
@@ -392,3 +394,34 @@ def test_a_rerun_of_a_server_does_not_judge_its_throughput(store: LocalStore) ->
     )
     found = judge_rerun(lock, before[0], after[0], store, Sides(before, after))
     assert (found.verdict, found.times) == ("undecided", ())
+
+
+def trained(store: LocalStore, folder: Path, lock: Lock, losses: Sequence[float], seconds: float) -> Run:
+    """A done training whose repeats all reached the target in 3 epochs, with these last losses and this time."""
+    columns = {f"{number}/loss": np.asarray([2.0, loss]) for number, loss in enumerate(losses)}
+    columns |= {"seconds": np.asarray([seconds])}
+    columns |= {f"{number}/evaluation": np.asarray([[3, 2, 2]]) for number in range(len(losses))}
+    save_file(columns, folder / "samples")
+    details = {"training": {"repeats": [{"weights": str(loss), "reached": True} for loss in losses]}}
+    end = structs.replace(DONE, metrics=(), blobs={SAMPLES: store.put_file(folder / "samples")}, details=details)
+    return recorded(end, lock=lock.id)
+
+
+@pytest.mark.parametrize("reproduce", ["bits", "distribution"])
+def test_a_bit_equal_training_is_reproduced_however_the_request_compares(
+    monkeypatch: pytest.MonkeyPatch, store: LocalStore, tmp_path: Path, reproduce: str
+) -> None:
+    parts = recipes()
+    for manifest in parts.chosen.all():
+        store.put(io.BytesIO(content(manifest)))
+    lock = parts.lock(ask(reproduce=reproduce, equivalence="{epochs_to_quality: 0.2}"))
+    release(monkeypatch, lock.harness)
+    original, again = (trained(store, tmp_path, lock, [1.0, 1.1], seconds) for seconds in (5.0, 6.0))
+    verdict = judge_rerun(lock, original, again, store)
+    assert (verdict.verdict, verdict.predictions) == ("reproduced", "bit-equal")
+    assert verdict.reasons == ("weights and losses of 2 repeats are bit-equal",)
+    moved = judge_rerun(lock, original, trained(store, tmp_path, lock, [1.0, 1.5], 5.5), store)
+    assert moved.verdict == ("not reproduced" if reproduce == "bits" else "reproduced")
+    document = {**lock.document, "request": {**lock.request, "reproduce": "distribution", "equivalence": {}}}
+    with pytest.raises(InvalidInputError, match="without a margin of epochs_to_quality"):
+        judge_rerun(read(document, "edited"), original, trained(store, tmp_path, lock, [1.0, 1.5], 5.6), store)

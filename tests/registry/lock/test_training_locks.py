@@ -8,78 +8,13 @@ from msgspec import UNSET
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.lock.lock_assembly import change_seed, check_lock, question_of
 from benchlock.registry.lock.lock_diff import diff
-from benchlock.registry.lock.lock_feasibility import ChosenRecipe
 from benchlock.registry.lock.lockfile import Lock, dump, load, read
 from benchlock.registry.lock.selection_reasons import explain_selection
-from benchlock.registry.manifests import Dataset, Framework, Image, Recipe
-from benchlock.registry.requests.evaluation_request import Request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.version_search import Search
 from benchlock.registry.versions.semantic_version import parse_version
-from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, IMAGE, Shelf, published, request, shelf
-
-RECIPE = """
-schema: 1
-kind: recipe
-name: cnn
-version: {version}
-license: Apache-2.0
-task: image-classification
-framework: {{name: pytorch, version: "{needs}"}}
-network: {{file: network.py, function: build}}
-loss: cross-entropy
-optimizer: {{name: adam, lr: 0.001}}
-batch: 2
-sampler: {{kind: shuffle, last: drop}}
-evaluate: {{every: 1, batch: 2}}
-inputs:
-  - {{name: x, type: image, dtype: float32, shape: [null, 1, 8, 8], layout: NCHW,
-     steps: [decode: {{color: L, exif: ignore}}, cast: {{dtype: float32}}, transpose: {{layout: NCHW}}]}}
-outputs: [{{name: scores, type: class-scores, dtype: float32, shape: [null, 10], label_offset: 0}}]
-mutable: [optimizer.lr, batch, optimizer.momentum]
-files: [{{path: network.py, role: code, source: ./network.py}}]
-"""
-REQUEST = """
-schema: 1
-kind: evaluation
-level: training
-name: train
-recipe: {name: cnn, version: "^1.0"}
-dataset: {name: digits, version: "^1.0", split: train}
-framework: {name: pytorch, version: ">=1.20 <2"}
-target: {metric: top1, split: test, value: 0.9}
-hardware: {os: linux, arch: amd64, device: cpu}
-limits: {time: 10m, memory: 2GiB, cpus: 2, processes: 256}
-scenario: {name: time_to_quality, repeats: 3, max: {epochs: 5}, deterministic: true}
-metrics: [epochs_to_quality, final_quality]
-reproduce: bits
-seed: 4294967295
-"""
-CODE = {"network.py": b"def build(weights): ..."}
-SPLIT = "  test: {{images: images.idx, labels: labels.idx, samples: 2}}\n"
-
-
-def ask(**replaced: str) -> Request:
-    return request(REQUEST, **replaced)
-
-
-def recipes(needs: str = ">=1 <2", predictor: str = "pytorch") -> Shelf:
-    """The shelf with a recipe in place of the model; its framework has the predictor that can train."""
-    parts = (
-        published(RECIPE, CODE, version="1.0.0", needs=needs),
-        published(DATASET.replace(SPLIT, SPLIT + SPLIT.replace("test", "train")), FILES["dataset"], version="1.0.0"),
-        published(
-            FRAMEWORK.replace("name: onnxruntime", "name: pytorch").replace(
-                "predictor: onnxruntime", f"predictor: {predictor}"
-            ),
-            {},
-            version="1.31.1",
-        ),
-        published(IMAGE.replace("framework: onnxruntime", "framework: pytorch"), FILES["image"], version="1.0.0"),
-    )
-    for part, kind in zip(parts, (Recipe, Dataset, Framework, Image), strict=True):
-        assert isinstance(part, kind)
-    return Shelf(cast("Any", ChosenRecipe(*cast("Any", parts))), {**FILES, "recipe": CODE}, {})
+from tests.support.resolution.locks import request, shelf
+from tests.support.resolution.recipes import ask, recipes
 
 
 @pytest.fixture

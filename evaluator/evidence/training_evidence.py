@@ -160,6 +160,9 @@ def _measure_repeat(
         final = float((decide_classes(output, scores) == expected).mean())
     except Failure as error:
         raise InvalidInputError(error.message) from error
+    if reached and final < job.target.value:
+        what = f"the training reached {quality[-1]:g}, the target, but its final weights reach {final:g} when loaded again"
+        raise InvalidInputError(what)
     seconds = max(float(columns["step_ns"].sum()), 1.0) * _NANOSECONDS
     per_epoch = count - count % settings["batch"] if settings["sampler"]["last"] == "drop" else count
     last = columns["evaluation"][-1] * _NANOSECONDS if epochs else np.zeros(_EVALUATION)

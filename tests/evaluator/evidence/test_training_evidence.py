@@ -333,6 +333,10 @@ def _drop_scores(evidence: Evidence) -> None:
     evidence.scores["0"] = evidence.scores["0"][1:].copy()
 
 
+def _spoil_scores(evidence: Evidence) -> None:
+    evidence.scores["0"] = np.roll(evidence.scores["0"], 1, axis=1)
+
+
 def _forget_repeat(evidence: Evidence) -> None:
     evidence.document["training"]["repeats"].pop()
 
@@ -351,6 +355,7 @@ def _forget_repeat(evidence: Evidence) -> None:
         (_go_back_in_time, "values out of range"),
         (_drop_column, "repeat 1 lack loss"),
         (_drop_scores, "lack the scores of a repeat"),
+        (_spoil_scores, "final weights reach 0"),
         (_forget_repeat, "does not state 2 repeats"),
     ],
 )

@@ -146,8 +146,10 @@ def _measure_repeat(
     every = settings["evaluate"]["every"]
     epochs = [int(row[0]) for row in columns["evaluation"]]
     complete = steps // batches
-    if steps % batches or complete > job.epochs or epochs not in (_due(every, complete), _due(every, complete - 1)):
+    due = list(range(every, complete + math.isfinite(columns["loss"][-1]), every))
+    if steps % batches or complete > job.epochs or epochs != due:
         raise InvalidInputError(f"the run has evaluations after epochs {epochs}, which its {steps} steps do not give")
+    _check_times(columns, [epoch * batches for epoch in epochs])
     quality = (columns["predicted"] == expected).mean(axis=1) if epochs else np.zeros(0)
     reached = [index for index, value in enumerate(quality) if value >= job.target.value]
     if reached and reached[0] != len(epochs) - 1:
@@ -160,6 +162,9 @@ def _measure_repeat(
         final = float((decide_classes(output, scores) == expected).mean())
     except Failure as error:
         raise InvalidInputError(error.message) from error
+    if reached and final < job.target.value:
+        what = f"the training reached {quality[-1]:g}, the target, but its final weights give {final:g} when loaded"
+        raise InvalidInputError(what)
     seconds = max(float(columns["step_ns"].sum()), 1.0) * _NANOSECONDS
     per_epoch = count - count % settings["batch"] if settings["sampler"]["last"] == "drop" else count
     last = columns["evaluation"][-1] * _NANOSECONDS if epochs else np.zeros(_EVALUATION)
@@ -175,8 +180,13 @@ def _measure_repeat(
     )
 
 
-def _due(every: int, epochs: int) -> list[int]:
-    return list(range(every, epochs + 1, every))
+def _check_times(columns: Tensors, steps: Sequence[int]) -> None:
+    """Raise unless the clocks of the evaluations go on, and have run for the steps before each of them."""
+    _, elapsed, cpu = columns["evaluation"].T
+    if (np.diff(elapsed) <= 0).any() or (np.diff(cpu) < 0).any():
+        raise InvalidInputError("the times of the evaluations go back")
+    if (elapsed < [columns["step_ns"][:count].sum() for count in steps]).any():
+        raise InvalidInputError("an evaluation is earlier than the steps before it can end")
 
 
 def _check_stated(

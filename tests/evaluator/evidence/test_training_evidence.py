@@ -325,12 +325,38 @@ def _go_back_in_time(evidence: Evidence) -> None:
     evidence.samples["0/step_ns"][0] = -1
 
 
+def _swap_evaluations(column: int) -> Callable[[Evidence], None]:
+    def alter(evidence: Evidence) -> None:
+        times = evidence.samples["0/evaluation"]
+        times[[0, -1], column] = times[[-1, 0], column]
+
+    return alter
+
+
+def _hurry_evaluations(evidence: Evidence) -> None:
+    times = evidence.samples["0/evaluation"]
+    times[:, 1] = np.arange(len(times))
+
+
+def _drop_last_evaluation(evidence: Evidence) -> None:
+    for name in ("evaluation", "predicted"):
+        evidence.samples[f"0/{name}"] = evidence.samples[f"0/{name}"][:-1].copy()
+
+
+def _evaluate_infinite_loss(evidence: Evidence) -> None:
+    evidence.samples["0/loss"][-1] = np.inf
+
+
 def _drop_column(evidence: Evidence) -> None:
     del evidence.samples["1/loss"]
 
 
 def _drop_scores(evidence: Evidence) -> None:
     evidence.scores["0"] = evidence.scores["0"][1:].copy()
+
+
+def _spoil_scores(evidence: Evidence) -> None:
+    evidence.scores["0"] = np.roll(evidence.scores["0"], 1, axis=1)
 
 
 def _forget_repeat(evidence: Evidence) -> None:
@@ -349,8 +375,14 @@ def _forget_repeat(evidence: Evidence) -> None:
         (_drop_evaluation, "steps do not give"),
         (_shorten, "steps do not give"),
         (_go_back_in_time, "values out of range"),
+        (_swap_evaluations(1), "evaluations go back"),
+        (_swap_evaluations(2), "evaluations go back"),
+        (_hurry_evaluations, "earlier than the steps before it"),
+        (_drop_last_evaluation, "steps do not give"),
+        (_evaluate_infinite_loss, "steps do not give"),
         (_drop_column, "repeat 1 lack loss"),
         (_drop_scores, "lack the scores of a repeat"),
+        (_spoil_scores, "final weights give 0"),
         (_forget_repeat, "does not state 2 repeats"),
     ],
 )

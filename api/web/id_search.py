@@ -70,4 +70,4 @@ def _list_jobs(queue: SqlQueue, prefix: str) -> Iterator[tuple[Cell, ...]]:
 
 def _list_locks(registry: LocalRegistry, prefix: str) -> Iterator[tuple[Cell, ...]]:
     for lock in registry.catalogue.list_locks(prefix, MATCHES):
-        yield None, None, lock.id, describe_moment(lock.created_at), lock.model or "an operator"
+        yield None, None, lock.id, describe_moment(lock.created_at), lock.model or "no model (an operator or a recipe)"

@@ -7,23 +7,21 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, literal, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, literal, select, tuple_
 
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import BenchlockError
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.catalogue.version_lists import EXAMINED
 from benchlock.registry.catalogue.version_rows import Key, of_version
 from benchlock.registry.database.column_types import Moment, begins_with
 from benchlock.registry.database.ids_and_timestamps import new_id
-from benchlock.registry.database.registry_schema import actions, locks, requirements, versions, yanks
-from benchlock.registry.lock.lockfile import load
+from benchlock.registry.database.registry_schema import actions, lock_blobs, locks, requirements, versions, yanks
 from benchlock.registry.versions.version_ranges import Constraint
 
 _WITHOUT_COLUMN: Final = ("operator", "recipe")
 """The kinds whose versions no column of a lock names."""
 _EXAMINED_LOCKS: Final = 1000
-"""The maximum number of locks without a model that a page reads to find those of one version."""
+"""The maximum number of locks without a model that a page examines to find those of one version."""
 _TIME_DIGITS: Final = 10
 """The digits of an id that are its time."""
 
@@ -109,8 +107,8 @@ def read_locks_with(
 ) -> LockPage:
     """Read at most ``limit`` locks with a version, newest first.
 
-    No column names the operator or the recipe of a lock, so the newest locks without a model are read: a page may be
-    short although the list continues.
+    No column names the operator or the recipe of a lock, so the newest locks without a model are examined, by whether
+    the manifest is among their blobs: a page may be short although the list continues. No text of a lock is read.
 
     Args:
         connection: The connection.
@@ -127,8 +125,11 @@ def read_locks_with(
         query = query.where(name == reference.name, version == str(reference.version))
         found = tuple(map(_lock_of, connection.execute(query.limit(limit + 1))))
         return LockPage(found[:limit], found[limit - 1].key if len(found) > limit else None)
-    rows = connection.execute(query.add_columns(locks.c.text).where(locks.c.model == "").limit(_EXAMINED_LOCKS)).all()
-    matching = [_lock_of(row) for row in rows if _has_subject(row, reference)]
+    manifest = select(versions.c.digest).where(of_version(versions, reference)).scalar_subquery()
+    has_it = exists().where(lock_blobs.c.lock == locks.c.id, lock_blobs.c.digest == manifest).label("has_it")
+    query = query.add_columns(has_it).where(locks.c.model == "", locks.c.model_version == "")
+    rows = connection.execute(query.limit(_EXAMINED_LOCKS)).all()
+    matching = [_lock_of(row) for row in rows if row.has_it]
     if len(matching) > limit:
         return LockPage(tuple(matching[:limit]), matching[limit - 1].key)
     return LockPage(tuple(matching), _lock_of(rows[-1]).key if len(rows) == _EXAMINED_LOCKS else None)
@@ -150,14 +151,6 @@ def _lock_of(row: Row[Any]) -> ListedLock:
     return ListedLock(
         Digest(row.id), row.created_at, model, f"{row.dataset} {row.dataset_version}" if row.dataset else None
     )
-
-
-def _has_subject(row: Row[Any], reference: Reference) -> bool:
-    try:
-        artifact = load(row.text, row.id).artifacts().get(reference.kind)
-    except BenchlockError:  # a damaged lock uses nothing that could be named
-        return False
-    return artifact is not None and (artifact.name, artifact.version) == (reference.name, str(reference.version))
 
 
 def read_dependents(

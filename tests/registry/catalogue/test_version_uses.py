@@ -10,7 +10,9 @@ from sqlalchemy import Engine, event
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.catalogue.version_uses import YankChange
+from tests.registry.lock.test_operator_locks import ask, operators
 from tests.support.registry.frameworks import publish_framework
 from tests.support.resolution.variants import variant
 
@@ -69,6 +71,30 @@ def test_locks_with_a_version_come_newest_first_in_pages_that_join(ticking: Cata
     assert (listed.id, listed.model) == (locks[3].id, f"m3 {locks[3].subject.version}")
 
 
+def test_locks_of_an_operator_are_found_by_its_manifest_without_their_texts(
+    ticking: Catalogue, database: Engine
+) -> None:
+    older, newer = operators("1.0.0"), operators("1.1.0")
+    for shelf in (older, newer):
+        ticking.publish(next(iter(shelf.chosen.all())), Provenance("", {}))
+    locks = [older.lock(ask(seed=str(seed))) for seed in range(1, 6)]
+    for lock in (*locks, newer.lock(ask())):
+        ticking.put_lock(lock)
+    statements: list[str] = []
+    event.listen(database, "before_cursor_execute", lambda *parts: statements.append(parts[2]))
+    found, after = [], None
+    while True:
+        page = ticking.list_locks_with(parse_reference("operator/gemm@1.0.0"), 2, after)
+        assert len(page.locks) <= 2
+        found += [lock.id for lock in page.locks]
+        after = page.after
+        if after is None:
+            break
+    assert found == [lock.id for lock in locks[::-1]]
+    assert statements
+    assert [statement for statement in statements if "locks.text" in statement] == []
+
+
 def test_versions_that_need_a_framework_are_those_whose_constraint_admits_it(
     ticking: Catalogue, store: LocalStore
 ) -> None:
@@ -109,7 +135,7 @@ def test_each_list_is_read_by_an_index(ticking: Catalogue, database: Engine) -> 
             plans.extend(row[-1] for row in plan.fetchall())
 
     event.listen(database, "before_cursor_execute", explain)
-    for kind in ("model", "dataset", "framework", "image"):
+    for kind in ("model", "dataset", "framework", "image", "operator", "recipe"):
         reference = parse_reference(f"{kind}/acme@1.0.0")
         ticking.list_locks_with(reference, 50, (START, "sha256:00"))
         ticking.list_dependents(reference, 50, ("model", "acme", "1"))

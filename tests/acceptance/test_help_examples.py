@@ -27,8 +27,11 @@ ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "-
 """Options that an example does without where an engine or a network is at hand."""
 FEWER = {"run": "--repeat 6", "compare": "--rounds 3", "gate": "--rounds 3"}
 """Options that limit an example to fewer runs than printed."""
-REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}}
-"""Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide."""
+REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}, "promote": {2}}
+"""Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide.
+
+``promote`` refuses a run that trained nothing; ``test_training.py`` promotes one that did.
+"""
 NEW = {"db create", "restore"}
 """Commands that create the registry."""
 SERVER = {"serve"}

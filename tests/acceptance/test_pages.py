@@ -20,7 +20,7 @@ from tests.support.registry.digits import DIGITS, locked, model, request, writte
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 MOST_BYTES, MOST_REQUESTS = 60 << 10, 6
-MOST_PAGES = 400
+MOST_PAGES = 1000
 HOSTILE = '"><svg onload="document.title=1"><script>document.title=2</script>javascript:alert(1)'
 CARD = f"""---
 license: MIT

@@ -316,12 +316,15 @@ def test_a_clock_that_is_set_is_told_to_the_queue(site: Site) -> None:
 
 
 class Late(SqlQueue):
-    """A queue whose leases arrive when little of them is left."""
+    """A queue whose leases arrive when little of them is left, and that does not hear heartbeats."""
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         found = super().lease(machine, boot, nonce)
         time.sleep(0 if found is None else found.times.grace)
         return found
+
+    def beat(self, fence: Fence, phase: Phase) -> Beat:
+        raise ConnectionError(f"the heartbeat of {fence} in phase {phase} is lost")
 
 
 def test_a_lease_counts_from_when_it_was_asked_for(site: Site) -> None:

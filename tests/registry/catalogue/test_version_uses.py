@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
@@ -122,25 +121,3 @@ def test_versions_that_need_a_framework_are_those_whose_constraint_admits_it(
         assert read("framework/onnxruntime@2.0.0-rc.1", limit) == []
         assert read("framework/other@1.31.1", limit) == []
     assert read("model/m0@1.0.0", 9) == []
-
-
-def test_each_list_is_read_by_an_index(ticking: Catalogue, database: Engine) -> None:
-    if database.dialect.name != "sqlite":
-        pytest.skip("the plans of SQLite are compared")
-    plans: list[str] = []
-
-    def explain(connection: Any, _: Any, statement: str, parameters: Any, *_others: Any) -> None:  # noqa: ANN401
-        if statement.startswith("SELECT"):
-            plan = connection.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
-            plans.extend(row[-1] for row in plan.fetchall())
-
-    event.listen(database, "before_cursor_execute", explain)
-    for kind in ("model", "dataset", "framework", "image", "operator", "recipe"):
-        reference = parse_reference(f"{kind}/acme@1.0.0")
-        ticking.list_locks_with(reference, 50, (START, "sha256:00"))
-        ticking.list_dependents(reference, 50, ("model", "acme", "1"))
-        ticking.list_dependents(reference, 50)
-        ticking.list_yank_changes(reference, 50)
-    ticking.list_locks("sha256:00", 20)
-    assert len(plans) > 10
-    assert [plan for plan in plans if plan.startswith("SCAN") or "TEMP B-TREE" in plan] == []

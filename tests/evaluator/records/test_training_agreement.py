@@ -58,8 +58,8 @@ def test_repeats_without_the_target_decide_by_their_share() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(0, 4), (4, 0), (2, 2)])
 def test_repeats_without_the_target_are_never_equivalent(first: int, second: int) -> None:
-    sides = [training(*(None,) * missed, *(10.0, 10.1) * ((12 - missed) // 2)) for missed in (first, second)]
-    compared = compare_distributions(*sides, 0.25)
+    original, again = (training(*(None,) * missed, *(10.0, 10.1) * ((12 - missed) // 2)) for missed in (first, second))
+    compared = compare_distributions(original, again, 0.25)
     assert compared.answer == "inconclusive"
     assert f"{first} of 12 and {second} of 12 repeats missed the target" in compared.reason
 

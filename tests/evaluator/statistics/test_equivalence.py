@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED
-from benchlock.evaluator.statistics.equivalence import judge, judge_quality, ratio
+from benchlock.evaluator.statistics.equivalence import judge, judge_few, judge_quality, ratio
 from benchlock.evaluator.statistics.metric_types import Interval, Metric, PairedTest, Ratio
 from benchlock.evaluator.statistics.paired_tests import PairedTests, compare_decisions
 
@@ -199,3 +199,28 @@ def test_why_a_small_p_finds_no_difference_is_said(adjusted: float, comparisons:
     judged = judge_quality(quality(0.8, 0.7, 0.9), quality(0.82, 0.7, 0.9), 1, None, PairedTests({"top1": test}))
     assert judged.answer == "undecided"
     assert reason in judged.reason
+
+
+@pytest.mark.parametrize(("earlier", "new"), [(1, 6), (2, 12), (5, 6), (5, 40)])
+def test_few_earlier_runs_seldom_confirm_what_lies_at_the_margin(earlier: int, new: int) -> None:
+    """The host drifts between both times by 1.5 standard deviations of a run, which no number of new runs shows."""
+    generator, spread, margin, draws = np.random.default_rng(1), 0.01, 0.1, 1000
+    false = 0
+    for _ in range(draws):
+        drift = generator.normal(0, 1.5 * spread)
+        first = np.exp(generator.normal(0, spread, earlier))
+        second = (1 + margin) * np.exp(drift + generator.normal(0, spread, new))
+        found = judge_few("latency_p50", first.tolist(), second.tolist(), margin)
+        assert found is not None
+        assert found.answer != "different"
+        false += found.answer == "equivalent"
+    assert false <= 0.065 * draws
+
+
+def test_few_earlier_runs_confirm_equal_times() -> None:
+    generator = np.random.default_rng(1)
+    first, second = (np.exp(generator.normal(0, 0.005, count)).tolist() for count in (2, 12))
+    found = judge_few("latency_p50", first, second, 0.1)
+    assert found is not None
+    assert found.answer == "equivalent"
+    assert judge_few("latency_p50", [0.0], second, 0.1) is None

@@ -71,7 +71,7 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
     Args:
         records: The runs of the registry.
         lock: The lock's id.
-        before: Only runs that are older than this one, and were recorded before it.
+        before: Only runs that are older than this one, were recorded before it, and are not of the same repetition.
 
     Raises:
         InvalidInputError: There is none, or too many later ones are damaged.
@@ -84,7 +84,7 @@ def find_latest_done(records: RecordedRuns, lock: Digest, before: Run | None = N
             if isinstance(entry, DamagedRun):
                 skipped.append(f"skipped {entry.id}: its record is damaged")
                 continue
-            if before is not None and entry.order > before.order:
+            if before is not None and (entry.order > before.order or is_same_repetition(entry, before)):
                 continue
             run = records.get(entry.id)
             if _is_verified(run):
@@ -245,6 +245,12 @@ def find_rerun_part(run: Run) -> RerunPart | None:
         return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), RerunPart)
     except msgspec.ValidationError:
         return None
+
+
+def is_same_repetition(run: Run, other: Run) -> bool:
+    """Whether two runs are of one rerun or of one interleaved comparison, so that neither is the other's original."""
+    parts = [find_rerun_part(one) or read_turn(one) for one in (run, other)]
+    return parts[0] is not None and parts[1] is not None and parts[0].id == parts[1].id
 
 
 def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: Sides | None = None) -> Verdict:

@@ -313,8 +313,7 @@ def make_comparison(
     elif len({job.lock for job in jobs}) > 1:
         page = make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
     else:
-        original = against or find_earlier(registry, registry.records.get(runs[0]))
-        page = make_verdict(registry, runs[-1], original, queue)
+        page = make_verdict(registry, runs[-1], against, queue)
         return replace(page, twin=f"/v1/comparisons/interleaved/{comparison}")
     context = {**page.context, "path": path, "anyway": f"{path}?anyway=1"}
     twin = f"/v1/comparisons/interleaved/{comparison}"

@@ -337,6 +337,14 @@ def test_the_runs_that_a_reviewer_made_with_a_margin_are_the_new_ones(records: R
     assert find_margins(LOCK, earlier) == {}
 
 
+def test_runs_of_one_repetition_are_no_originals_of_each_other(records: Records) -> None:
+    earlier = timed(records, LOCK, 0)
+    made = [timed(records, LOCK, 10 + number, turn_of(number, control=False)) for number in (1, 2, 3)]
+    assert find_latest_done(records, LOCK.id, made[-1]).run.id == earlier.id
+    later = timed(records, LOCK, 20)
+    assert find_latest_done(records, LOCK.id, later).run.id == made[-1].id
+
+
 def slowed(slowness: float, count: int) -> tuple[Run, ...]:
     """Runs that differ by a thousandth, and state the margin of a reviewer."""
     values = (metric("latency_p50", 0.01 * slowness + 1e-5 * place) for place in range(count))

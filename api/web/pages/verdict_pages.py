@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
+
+from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import run_path
@@ -13,7 +16,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Table
 from benchlock.evaluator.queue.queue_texts import describe_seconds
-from benchlock.evaluator.queue.queue_types import MachineId
+from benchlock.evaluator.queue.queue_types import MAX_ROUNDS, MachineId
 from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
@@ -23,12 +26,20 @@ from benchlock.evaluator.records.run_types import Run, RunFilter, RunId
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.evaluator.statistics.equivalence import FEWEST
-from benchlock.evaluator.workflows.rerun import UNRELEASED, find_margins, judge_recorded_run, margins_of
+from benchlock.evaluator.workflows.rerun import (
+    UNRELEASED,
+    find_margins,
+    is_same_repetition,
+    judge_recorded_run,
+    margins_of,
+)
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_automatic, is_quality
 
 CHOICES: Final = 20
 """The number of earlier runs to choose from."""
+_PARTS: Final = 2 * MAX_ROUNDS
+"""The maximum number of runs of one lock in a comparison."""
 _COUNTED: Final = 20
 """The number of machines whose waiting jobs are counted."""
 _LATEST: Final = 3
@@ -140,20 +151,27 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
     trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
     margins, is_lock = find_margins(lock, runs[1]), bool(margins_of(lock))
-    answers = answer_questions(verdict, runs, margins, "the request" if is_lock else "the reviewer")
+    is_training = lock.recipe is not UNSET
+    whose = "the request" if is_lock else "the reviewer"
+    answers = answer_training(verdict) if is_training else answer_questions(verdict, runs, margins, whose)
     context = {
         "verdict": verdict,
         "answers": answers,
         "headline": "; ".join(f"{question} {answer}" for question, answer, _ in answers).capitalize(),
         "judges_times": not any(answer[:2] == ("Times", "not judged") for answer in answers),
         "is_flagged": any(explain_unusable_times(run) for run in runs),
-        "states_margins": is_lock,
+        "states_margins": is_lock or is_training,
         "margins": () if is_lock else tuple(f"{name} {margin:.3g}" for name, margin in margins.items()),
-        "offer": offer_repetition(registry, queue, lock, runs[1]),
+        "offer": None if is_training else offer_repetition(registry, queue, lock, runs[1]),
         "change": request_path(lock),
         "choices": _list_choices(registry, runs[1], runs[0]),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
+
+
+def answer_training(verdict: Verdict) -> tuple[Answer, ...]:
+    """Answer whether a training is reproduced: one question, on its weights and losses or on its epochs."""
+    return (("Training", verdict.verdict, "; ".join(verdict.reasons)),)
 
 
 def answer_questions(
@@ -214,10 +232,14 @@ def _answer_times(verdict: Verdict, margins: Mapping[str, float], whose: str) ->
 
 
 def list_earlier(registry: LocalRegistry, run: Run, limit: int) -> tuple[Run, ...]:
-    """Return summaries of the latest done runs of the same lock before this one, the newest first."""
+    """Return summaries of the latest done runs of the same lock before this one, the newest first.
+
+    Runs of the same rerun or comparison are not among them. They are at most those of the largest comparison.
+    """
     chosen = RunFilter(lock=run.start.lock, outcome="done")
-    entries = registry.records.list_entries(chosen=chosen, before=run.id, limit=limit, examine=False)
-    return tuple(entry for entry in entries if isinstance(entry, Run))
+    entries = registry.records.list_entries(chosen=chosen, before=run.id, limit=limit + _PARTS, examine=False)
+    earlier = (entry for entry in entries if isinstance(entry, Run) and not is_same_repetition(entry, run))
+    return tuple(islice(earlier, limit))
 
 
 def find_earlier(registry: LocalRegistry, run: Run) -> RunId | None:

@@ -21,7 +21,7 @@ from benchlock.api.web.pages.compare_pages import make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, request_path, write_lock
 from benchlock.api.web.pages.run_pages import RunQuery, list_time_notices, make_run, make_runs
-from benchlock.api.web.pages.verdict_pages import answer_questions, make_verdict
+from benchlock.api.web.pages.verdict_pages import answer_questions, answer_training, make_verdict
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
@@ -279,6 +279,12 @@ def test_the_cited_run_is_among_the_choices_and_selected_however_old(
     assert [id_ for id_, _ in page.context["choices"]].count(cited.id) == 1
     assert len(page.context["choices"]) == 3
     assert f'<option value="{cited.id}" selected>' in html(page)
+
+
+def test_a_training_has_one_answer_that_says_nothing_of_predictions_or_times() -> None:
+    ids = (new_run_id(NOON), new_run_id(NOON))
+    judged = Verdict("undecided", ("about 18 repeats a side would decide",), (), *ids, None)
+    assert answer_training(judged) == (("Training", "undecided", "about 18 repeats a side would decide"),)
 
 
 def test_flagged_times_of_a_cited_run_are_never_called_reproduced(

@@ -101,9 +101,10 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
     files = tables["files"].rows[:FILES]
     text = msgspec.json.encode(document)
     yanks = () if entry.yanked is None else catalogue.list_yank_changes(reference, 1)
+    may_publish = get_actor().may_publish(name)
     context: dict[str, Any] = {
         "entry": entry,
-        "yank": yanks[0] if yanks else None,
+        "yank": yanks[0]._replace(actor=yanks[0].actor if may_publish else None) if yanks else None,
         "used_by": used_by_path(str(reference)),
         "kind": kind,
         "version": str(reference.version),
@@ -113,7 +114,7 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
         "description": find_description(document),
         "tags": document.get("tags", ()),
         **_bound("facts", list(_list_facts(document)), FACTS),
-        "may_publish": get_actor().may_publish(name),
+        "may_publish": may_publish,
         "evaluate": with_query("/new", model=f"{name}@={reference.version}"),
         **_bound("inputs", document.get("inputs", ()) if kind == "model" else (), PORTS, _list_ports),
         **_bound("outputs", document.get("outputs", ()), PORTS, _list_ports),

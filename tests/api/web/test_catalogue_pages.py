@@ -31,6 +31,7 @@ from benchlock.evaluator.records.run_texts import select_headline
 from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, RunFilter, parse_run_id
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.artifact_names import parse_name, parse_reference
+from benchlock.registry.auth.permissions import ANONYMOUS, use_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
@@ -90,6 +91,10 @@ def test_the_newest_version_is_neither_yanked_nor_a_pre_release(registry: LocalR
     page = text(make_artifact(registry, "framework/acme@1.2.0", ""))
     assert f'Yanked</strong> on <time datetime="{NOON.isoformat()}">' in page
     assert "</time> by embedded. " in page
+    with use_actor(ANONYMOUS):
+        anonymous = text(make_artifact(registry, "framework/acme@1.2.0", ""))
+    assert "embedded" not in anonymous
+    assert HOSTILE in anonymous
     assert HOSTILE in page
     assert "they choose" in page
     assert "1.1.0" in page

@@ -1,5 +1,7 @@
 """The samples that a run predicted worst, from its stored predictions and the labels, in a child process."""
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +47,9 @@ _OF_CLASSES: Final = ("class-scores", "class-index")
 _NOT_SINGLE: Final = "A sample has no single class or number, so none is right or wrong as a whole."
 _TASK: Final = "the list of wrong samples"
 _NEXT: Final = "read the predictions and the labels on your own machine"
-_recent: "OrderedDict[tuple[Digest, Digest], WrongSamples]" = OrderedDict()
+_RETRY: Final = 300.0
+"""The seconds until a comparison that failed is tried again: each attempt may take a minute."""
+_recent: "OrderedDict[tuple[Digest, Digest], tuple[WrongSamples, float]]" = OrderedDict()
 _mutex: Final = Mutex()
 
 
@@ -100,14 +104,16 @@ def find_wrong_samples(lock: Lock, run: Run, store: BlobStore, scratch: Path | N
         return WrongSamples(reason="The run stored no predictions." if blob is None else reason)
     key = (lock.id, blob.digest)
     with _mutex:
-        if (cached := _recent.get(key)) is not None:
-            return cached
+        if (cached := _recent.get(key)) is not None and time.monotonic() < cached[1]:
+            return cached[0]
+    until = math.inf
     try:
         listed = _compare(lock, blob, store, scratch)
     except (IntegrityError, InvalidInputError) as error:  # no labels, a missing file, a limit, a missing library
-        return WrongSamples(reason=f"The samples cannot be compared here: {error.what}.")
+        listed = WrongSamples(reason=f"The samples cannot be compared here: {error.what}.")
+        until = time.monotonic() + _RETRY
     with _mutex:
-        _recent[key] = listed
+        _recent[key] = (listed, until)
         while len(_recent) > _CACHED:
             _recent.popitem(last=False)
     return listed

@@ -25,6 +25,7 @@ from benchlock.api.client.user_files import (
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import lock_document
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.workflows.promotion import find_origin
 from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
@@ -243,7 +244,7 @@ def why(invocation: Invocation, target: str, lock: str | None) -> None:
 
 
 def _explain_training(invocation: Invocation, target: str) -> None:
-    """Print the training of a model: its lock, repeat and seed, and everything that the lock names."""
+    """Print the training that a model states, whether a run here shows it, and everything that its lock names."""
     entry = find_artifact(invocation, target)
     manifest = invocation.opened.catalogue.manifest(entry.reference)
     if not isinstance(manifest, Model) or manifest.trained is UNSET:
@@ -253,11 +254,15 @@ def _explain_training(invocation: Invocation, target: str) -> None:
     trained, lock = manifest.trained, read_lock(invocation, manifest.trained.lock)
     artifacts = {kind: f"{kind}/{artifact.name}@{artifact.version}" for kind, artifact in lock.artifacts().items()}
     splits = {"split": dataset_of(lock).split, "target": plain(lock.target)}
+    run = find_origin(invocation.opened.records, trained)
     if invocation.as_json:
         digests = {kind: artifact.digest for kind, artifact in lock.artifacts().items()}
-        document = {"model": str(entry.reference), "trained": plain(trained), "artifacts": artifacts}
+        document = {"model": str(entry.reference), "trained": plain(trained), "artifacts": artifacts, "run": run}
         output.print_json(document | {"digests": digests} | splits)
         return
-    output.print_fields({"model": str(entry.reference), "weights": trained.weights, "lock": trained.lock})
-    output.print_fields({"repeat": str(trained.repeat), "seed": str(trained.seed)})
+    shown = run or "stated by the publisher; no verified run in this registry has these weights"
+    output.print_fields(
+        {"model": entry.reference, "weights": trained.weights, "lock": trained.lock, "run": shown}
+        | {"repeat": trained.repeat, "seed": trained.seed}
+    )
     output.print_fields({f"  {kind}": name for kind, name in artifacts.items()} | {"  split": splits["split"]})

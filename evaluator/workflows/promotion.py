@@ -8,18 +8,21 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore, copy_blob
-from benchlock.artifacts.digest import Descriptor, from_hex
+from benchlock.artifacts.digest import Descriptor, Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.harness.core.training_job import WEIGHTS
 from benchlock.evaluator.records.evidence_status import refuse_unverified
-from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunFilter, RunId
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.run_outcome import weights_role
 from benchlock.registry.artifact_names import Reference
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Recipe, plain
+from benchlock.registry.manifests.manifest_types import TrainingOrigin
 
 MANIFEST: Final = "manifest.yaml"
+SEARCHED: Final = 20
+"""The maximum number of runs of a lock that are searched for the weights of a model."""
 _SHARED: Final = ("license", "task", "framework", "inputs", "outputs")
 """The keys that a model takes over from its recipe."""
 
@@ -70,6 +73,26 @@ def write_trained_model(
     path = folder / MANIFEST
     path.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return path
+
+
+def find_origin(records: RecordedRuns, origin: TrainingOrigin) -> RunId | None:
+    """Return a verified run whose repeat has the weights that a model states as its origin; None if there is none.
+
+    Anyone can state an origin in a manifest; a run of the lock shows it. The newest ``SEARCHED`` runs are searched.
+    """
+    chosen = RunFilter(lock=Digest(origin.lock), outcome="done")
+    for entry in records.list_entries(chosen=chosen, limit=SEARCHED, examine=False):
+        if isinstance(entry, Run) and _has_weights(records.get(entry.id), origin):
+            return entry.id
+    return None
+
+
+def _has_weights(run: Run, origin: TrainingOrigin) -> bool:
+    """Whether a run is verified, and its repeat has the weights of ``origin``."""
+    if run.end is None or run.evidence is None or run.evidence.state != "verified":
+        return False
+    repeats = run.end.details.get("training", {}).get("repeats", ())
+    return [repeat.get("weights") for repeat in repeats][origin.repeat : origin.repeat + 1] == [origin.weights]
 
 
 def _find_repeat(run: Run, lock: Lock, repeat: int, *, below_target: bool) -> Mapping[str, Any]:

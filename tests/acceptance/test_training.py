@@ -75,6 +75,12 @@ def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     facts = run["end"]["details"]["training"]["repeats"][0]
     assert origin["trained"] == {"lock": run["lock"], "repeat": 0, "seed": 42, "weights": facts["weights"]}
     assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
+    assert origin["run"] in (run["run"], verdict["run"])
+    for trained_here in (run["run"], verdict["run"]):
+        published.done("hide", trained_here)
+    assert published.done("why", "model/digits-cnn")["run"] is None
+    for trained_here in (run["run"], verdict["run"]):
+        published.done("hide", trained_here, "--undo")
     other = published.error(2, "promote", run["run"], "--as", "digits-cnn@1.0.0", "--repeat", "1")
     assert "already published with different content" in str(other)
 

@@ -1,8 +1,8 @@
 """Checks that the versions of a resolution can answer the request and are supported."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET
 
@@ -138,7 +138,25 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
         _check_split(split, chosen.dataset, where)
         check_model_inputs(recipe, chosen.dataset, chosen.dataset.splits[split])
         check_labelled([content.target.metric], chosen.dataset, split)
-    resolve_settings(recipe, {} if content.settings is UNSET else content.settings)
+    settings = resolve_settings(recipe, {} if content.settings is UNSET else content.settings)
+    _check_amounts(settings, content.scenario.max.epochs, chosen.dataset.splits[content.dataset.split].samples)
+
+
+def _check_amounts(settings: Mapping[str, Any], epochs: int, samples: int) -> None:
+    """Require that a training takes at least one step an epoch, and is evaluated before its last epoch ends."""
+    every, batch = settings["evaluate"]["every"], settings["batch"]
+    if every > epochs:
+        raise InvalidInputError(
+            f"an evaluation every {every} epochs never happens within {epochs}",
+            where="scenario.max.epochs",
+            next_step=f"allow at least {every} epochs, or lower evaluate.every",
+        )
+    if batch > samples and settings["sampler"]["last"] == "drop":
+        raise InvalidInputError(
+            f"a batch of {batch} is larger than the split, which has {samples} samples",
+            where="settings.batch",
+            next_step=f"choose a batch of at most {samples}",
+        )
 
 
 _OPERATED: Final = ("onnxruntime", "pytorch", "tensorflow")

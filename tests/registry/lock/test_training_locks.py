@@ -85,6 +85,17 @@ def test_the_framework_is_the_recipes_and_can_train() -> None:
         recipes(predictor="onnxruntime").lock(ask())
 
 
+def test_a_training_takes_steps_and_is_evaluated() -> None:
+    settings = recipes().lock(ask(settings="{evaluate.every: 5, batch: 2}")).document["settings"]
+    assert settings["evaluate"]["every"] == 5
+    for changes, words in (
+        ("{evaluate.every: 6}", "an evaluation every 6 epochs never happens within 5"),
+        ("{batch: 3}", "a batch of 3 is larger than the split, which has 2 samples"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            recipes().lock(ask(settings=changes))
+
+
 def test_a_comparison_of_distributions_needs_the_margin_of_epochs() -> None:
     with pytest.raises(InvalidInputError, match="distribution needs the margin of epochs_to_quality"):
         recipes().lock(ask(reproduce="distribution"))

@@ -25,7 +25,7 @@ inputs:
   - {{name: x, type: image, dtype: float32, shape: [null, 1, 8, 8], layout: NCHW,
      steps: [decode: {{color: L, exif: ignore}}, cast: {{dtype: float32}}, transpose: {{layout: NCHW}}]}}
 outputs: [{{name: scores, type: class-scores, dtype: float32, shape: [null, 10], label_offset: 0}}]
-mutable: [optimizer.lr, batch, optimizer.momentum]
+mutable: [optimizer.lr, batch, optimizer.momentum, evaluate.every]
 files: [{{path: network.py, role: code, source: ./network.py}}]
 """
 REQUEST = """

@@ -46,6 +46,8 @@ _UNITS: Final = {
     **dict.fromkeys(("reference", "operator"), "cases"),
     "peak": "probes",
     "trace": "processes",
+    "train-": "epochs",
+    "evaluate": "repeats",
     "installing wheels": "wheels",
     "compiling byte code": "files",
     "unpacking the base": "layers",

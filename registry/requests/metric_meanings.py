@@ -52,7 +52,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "cpu_time_to_quality": "processor time that passes within time_to_quality",
     "training_throughput": "samples trained on in a second",
     "training_cost": "cost of time_to_quality at the price of the machine",
-    "final_quality": "median quality at the last evaluation of a repeat",
+    "final_quality": "median quality of the final weights of a repeat",
 }
 """The meaning of each metric that a request can name, and of each group of metrics."""
 _BETTER: Final = {"higher": "higher is better", "lower": "lower is better", "none": ""}

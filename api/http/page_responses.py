@@ -9,7 +9,7 @@ from litestar import MediaType, Request, Response
 from litestar.datastructures import Cookie
 
 from benchlock.api.http.openapi import describe_body, describe_responses
-from benchlock.api.http.page_sessions import find_return_path, find_token, make_cookie, make_form_token
+from benchlock.api.http.page_sessions import find_return_path, find_token, make_cookie, make_csrf_token
 from benchlock.api.http.request_authorization import OpenAuthority
 from benchlock.api.http.responses import JSON, ON_ERRORS, BytesResponse
 from benchlock.api.http.service_state import Service
@@ -33,7 +33,7 @@ _TITLES: Final = {
     503: "Service unavailable",
 }
 
-_TWIN: Any = {
+_EXAMPLE: Any = {
     "title": "Leaderboards",
     "facts": {},
     "tables": {
@@ -47,11 +47,11 @@ _TWIN: Any = {
         }
     },
 }
-TWIN_RESPONSES = describe_responses(
+JSON_RESPONSES = describe_responses(
     "unknown-name",
     "integrity",
     "invalid-input",
-    success={200: describe_body(PageDocument, "The page.", _TWIN)},
+    success={200: describe_body(PageDocument, "The page.", _EXAMPLE)},
 )
 """The responses of a page as JSON."""
 
@@ -66,7 +66,7 @@ def view(request: AnyRequest, service: Service) -> Viewer:
     return Viewer(
         name=None if actor.id.startswith(ANONYMOUS.id) else actor.id,
         may=frozenset(need for need in NEEDS if actor.scopes.allow(need)),
-        form_token="" if is_open else make_form_token(request),
+        csrf_token="" if is_open else make_csrf_token(request),
         is_open=is_open,
         path=request.scope["path"] + (f"?{query}" if query else ""),
         address=str(request.base_url).rstrip("/"),
@@ -120,7 +120,7 @@ def _respond_with_chart(page: Page, name: str) -> BytesResponse:
     return BytesResponse(add_caption(chart, page.caption).svg().encode(), "image/svg+xml", headers)
 
 
-def respond_with_twin(page: Page) -> BytesResponse:
+def respond_with_json(page: Page) -> BytesResponse:
     """Answer with a page as JSON."""
     document = PageDocument(title=page.title, facts=dict(page.facts), tables=dict(page.tables))
     return BytesResponse(msgspec.json.encode(document), JSON, {})

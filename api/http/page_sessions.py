@@ -17,7 +17,7 @@ from benchlock.registry.auth.permissions import ForbiddenError
 PAGE: Final = {"page": True}
 """The option of routes that are pages: a session authenticates them."""
 COOKIE: Final = "benchlock_session"
-FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
+CSRF_TOKEN: Final = "csrf_token"  # noqa: S105 - the name of a field
 _READING: Final = frozenset(("GET", "HEAD"))
 _LONGEST: Final = 200
 _LONGEST_PATH: Final = 2000
@@ -66,7 +66,7 @@ def make_cookie(connection: Connection, token: str) -> Cookie:
     )
 
 
-def make_form_token(connection: Connection) -> str:
+def make_csrf_token(connection: Connection) -> str:
     """Return the text that forms of this session must send back; empty without a session."""
     token = find_token(connection)
     return "" if token is None else hmac.new(token.encode(), b"form", hashlib.sha256).hexdigest()
@@ -86,7 +86,7 @@ def check_form(connection: Connection, fields: dict[str, str]) -> None:
     if site is None and origin is None:
         is_ours = False  # every browser sends one of them
     if not is_ours or not hmac.compare_digest(
-        fields.get(FORM_TOKEN, "").encode(), make_form_token(connection).encode()
+        fields.get(CSRF_TOKEN, "").encode(), make_csrf_token(connection).encode()
     ):
         raise ForbiddenError(
             "this form was not sent by a page of this session", next_step="load the page again, then send the form"

@@ -15,7 +15,7 @@ class Viewer:
     Attributes:
         name: The id of the caller; None before signing in.
         may: The scopes of the caller.
-        form_token: What forms must send back; empty where nobody signs in.
+        csrf_token: What forms must send back; empty where nobody signs in.
         is_open: Whether the service accepts everybody, so that nobody signs in.
         path: The path and the query of the page, to return to it.
         address: The address of the service, as its commands need it.
@@ -23,7 +23,7 @@ class Viewer:
 
     name: str | None = None
     may: frozenset[str] = frozenset()
-    form_token: str = ""
+    csrf_token: str = ""
     is_open: bool = False
     path: str = "/"
     address: str = ""
@@ -38,21 +38,21 @@ class Page:
         title: Its heading.
         context: What its template shows.
         tables: Its tables by the name under which the page offers them as CSV.
-        twin: The path at the API of the same content as JSON, or of the records behind it; None without one.
-        trail: The paths and the names of the pages above it.
+        json_path: The path at the API of the same content as JSON, or of the records behind it; None without one.
+        breadcrumbs: The paths and the names of the pages above it.
         refresh: Seconds until a browser without JavaScript loads it again; None for a page that does not change.
         charts: Its charts, each of which the page offers as an SVG file under its name.
         caption: What a chart says below it as a file of its own, line by line.
         has_secret: Whether it shows a secret, so that no cache may store it.
-        facts: What a twin that is a ``PageDocument`` says beside the tables, as JSON values.
+        facts: What a document that is a ``PageDocument`` says beside the tables, as JSON values.
     """
 
     template: str
     title: str
     context: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
-    twin: str | None = None
-    trail: tuple[tuple[str, str], ...] = ()
+    json_path: str | None = None
+    breadcrumbs: tuple[tuple[str, str], ...] = ()
     refresh: int | None = None
     charts: tuple[Chart, ...] = ()
     caption: tuple[str, ...] = ()

@@ -9,11 +9,11 @@ from msgspec import Meta, ValidationError, convert
 from benchlock.api.http.openapi import encode_example
 from benchlock.api.http.page_responses import (
     HTML,
-    TWIN_RESPONSES,
+    JSON_RESPONSES,
     AnyRequest,
     redirect,
+    respond_with_json,
     respond_with_page,
-    respond_with_twin,
 )
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import READ, RUN
@@ -138,12 +138,12 @@ class ComparisonTwinController(Controller):
 
     tags = ("pages",)
 
-    @get("/locks/diff", opt=READ | ASK, summary="Read the differences between two locks", responses=TWIN_RESPONSES)
+    @get("/locks/diff", opt=READ | ASK, summary="Read the differences between two locks", responses=JSON_RESPONSES)
     async def read_lock_diff(self, service: Injected[Service], before: LockIn, after: LockIn) -> BytesResponse:
         """List the changes by artifact, and why runs of the locks are not comparable."""
-        return respond_with_twin(await service.ask.do(make_lock_diff, service.registry, before, after))
+        return respond_with_json(await service.ask.do(make_lock_diff, service.registry, before, after))
 
-    @get("/comparisons", opt=READ | COMPARE, summary="Read a comparison of runs", responses=TWIN_RESPONSES)
+    @get("/comparisons", opt=READ | COMPARE, summary="Read a comparison of runs", responses=JSON_RESPONSES)
     async def read_comparison(
         self, service: Injected[Service], request: AnyRequest, run: RunsIn = None, anyway: Anyway = ""
     ) -> BytesResponse:
@@ -151,17 +151,17 @@ class ComparisonTwinController(Controller):
         del run  # as the page reads them
         runs = read_runs(request)
         page = await service.compare.do(make_compare, service.registry, runs, anyway=anyway == "1")
-        return respond_with_twin(page)
+        return respond_with_json(page)
 
-    @get("/leaderboards", opt=READ | COMPARE, summary="Read leaderboards", responses=TWIN_RESPONSES)
+    @get("/leaderboards", opt=READ | COMPARE, summary="Read leaderboards", responses=JSON_RESPONSES)
     async def read_leaderboard(
         self, service: Injected[Service], dataset: DatasetIn = "", split: SplitIn = "", cursor: CursorIn = ""
     ) -> BytesResponse:
         """List the datasets with done runs, or rank the comparable runs on a dataset."""
         query = LeaderboardQuery(dataset.strip(), split.strip(), cursor)
         if query.dataset:
-            return respond_with_twin(await service.compare.do(make_leaderboard, service.registry, query))
-        return respond_with_twin(await service.compare.do(make_leaderboards, service.registry, query))
+            return respond_with_json(await service.compare.do(make_leaderboard, service.registry, query))
+        return respond_with_json(await service.compare.do(make_leaderboards, service.registry, query))
 
 
 class QueuedComparisonPageController(Controller):

@@ -6,7 +6,7 @@ from typing import Final
 from litestar import Controller, Response, get, post
 from litestar.openapi.spec import OpenAPIType, Operation, Parameter, Schema
 
-from benchlock.api.http.page_responses import TWIN_RESPONSES, AnyRequest, redirect, respond_with_page, respond_with_twin
+from benchlock.api.http.page_responses import JSON_RESPONSES, AnyRequest, redirect, respond_with_json, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import READ, RUN
 from benchlock.api.http.request_limits import ASK
@@ -82,12 +82,12 @@ class PreviewController(Controller):
         opt=READ | ASK,
         operation_class=PreviewOperation,
         summary="Preview a request",
-        responses=TWIN_RESPONSES,
+        responses=JSON_RESPONSES,
     )
     async def preview_request(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Resolve the request of a form and judge its choices; nothing is stored, and problems are in `facts`."""
         given = read_query(request, RequestFields)
-        return respond_with_twin(await queues.service.ask.do(make_new, queues.registry, queues.queue, given))
+        return respond_with_json(await queues.service.ask.do(make_new, queues.registry, queues.queue, given))
 
 
 NEW_PAGES: Final = (NewPageController,)

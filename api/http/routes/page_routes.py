@@ -12,12 +12,12 @@ from litestar.params import Body, Parameter
 from benchlock.api.http.openapi import build_document, encode_example
 from benchlock.api.http.page_responses import (
     HTML,
-    TWIN_RESPONSES,
+    JSON_RESPONSES,
     AnyRequest,
     redirect,
     respond_compressed,
+    respond_with_json,
     respond_with_page,
-    respond_with_twin,
 )
 from benchlock.api.http.page_sessions import PAGE, check_form, local_path, make_cookie
 from benchlock.api.http.request_authorization import READ
@@ -278,11 +278,11 @@ class SampleController(Controller):
         "/runs/{run_id:str}/samples",
         opt=READ | COMPARE,
         summary="Read the wrong samples of a run",
-        responses=TWIN_RESPONSES,
+        responses=JSON_RESPONSES,
     )
     async def read_samples(self, service: Injected[Service], run_id: RunIdIn) -> BytesResponse:
         """List the samples that a run predicted wrongly, the worst first, or say why they cannot be listed."""
-        return respond_with_twin(
+        return respond_with_json(
             await service.compare.do(make_samples, service.registry, parse_run_id(f"run/{run_id}"))
         )
 
@@ -292,13 +292,13 @@ class UseController(Controller):
 
     tags = ("pages",)
 
-    @get("/used-by", opt=READ | LIST, summary="List what uses a version", responses=TWIN_RESPONSES)
+    @get("/used-by", opt=READ | LIST, summary="List what uses a version", responses=JSON_RESPONSES)
     async def read_uses(
         self, service: Injected[Service], target: TargetIn, versions: PlaceIn = "", locks: PlaceIn = ""
     ) -> BytesResponse:
         """List the versions that need a version, and the locks that have it, each from its own cursor on."""
         page = await service.lists.do(make_used_by, service.registry, parse_reference(target), versions, locks)
-        return respond_with_twin(page)
+        return respond_with_json(page)
 
 
 class SessionController(Controller):

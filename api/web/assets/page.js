@@ -228,7 +228,7 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
     clearTimeout(timer);
     timer = window.setTimeout(async () => {
       const fields = new URLSearchParams(/** @type {any} */ (new FormData(/** @type {HTMLFormElement} */ (form))));
-      fields.delete("form_token");
+      fields.delete("csrf_token");
       const page = await load(`${location.pathname}?${fields}`);
       if (mine !== number || !page?.querySelector("#preview")) return;
       for (const next of page.querySelectorAll("#preview, [data-choices]")) {

@@ -101,7 +101,7 @@ def make_new_token(token: Token, secret: Secret) -> Page:
         "token",
         f"New token {token.name}",
         {"token": token, "secret": secret.text},
-        trail=(("/tokens", "Tokens"),),
+        breadcrumbs=(("/tokens", "Tokens"),),
         has_secret=True,
     )
 

@@ -140,8 +140,8 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
             recorded = [run for run in runs if isinstance(run, Run)]
             tables["claims"] = Table("claims", "Claims", _CLAIMS, tuple(_judge_claims(registry, entry, recorded)))
     title = f"{name} {reference.version}"
-    trail = (("/artifacts", "Artifacts"), (with_query("/artifacts", kind=kind), kind))
-    return Page("artifact", title, context, tables, f"/v1/artifacts{path}", trail)
+    breadcrumbs = (("/artifacts", "Artifacts"), (with_query("/artifacts", kind=kind), kind))
+    return Page("artifact", title, context, tables, f"/v1/artifacts{path}", breadcrumbs)
 
 
 def _parse_range(text: str) -> tuple[Constraint | None, BenchlockError | None]:

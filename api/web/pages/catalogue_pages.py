@@ -61,7 +61,7 @@ def make_home(registry: LocalRegistry) -> Page:
             "runs": Table("runs", "Newest runs", RUN_COLUMNS, list_run_rows(registry, runs)),
             "artifacts": _tabulate(registry, names),
         },
-        twin="/v1/artifacts",
+        json_path="/v1/artifacts",
     )
 
 
@@ -109,7 +109,7 @@ def make_catalogue(
             "jump": None if ids is None or names else find_only_path(ids),
         },
         tables,
-        twin=with_query("/v1/artifacts", **given, cursor=query.cursor),
+        json_path=with_query("/v1/artifacts", **given, cursor=query.cursor),
     )
 
 

@@ -169,9 +169,9 @@ def make_compare(
         **{name: context[name] for name in ("left_out", "reasons", "remarks", "answers", "usable", "comparison")},
     }
     facts["sections"] = [{"question": one.question, "answer": one.answer} for one in context["sections"]]
-    twin = compare_path(ids, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
+    json_path = compare_path(ids, anyway=anyway).replace("/compare", "/v1/comparisons", 1)
     charts = list_charts(context["sections"])
-    return Page("compare", "Compare runs", context, tables, twin, (("/runs", "Runs"),), charts=charts, facts=facts)
+    return Page("compare", "Compare runs", context, tables, json_path, (("/runs", "Runs"),), charts=charts, facts=facts)
 
 
 def _find_runs(

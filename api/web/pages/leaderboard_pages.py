@@ -34,7 +34,7 @@ LOOKED_AT: Final = 300
 """The number of runs of a group that are looked at until enough have times that are not flagged."""
 _LOCKS: Final = 10_000
 _boards_of_locks: Final = dict[Digest, tuple[tuple[str, Digest], ...]]()
-_TWIN: Final = "/v1/leaderboards"
+_JSON_PATH: Final = "/v1/leaderboards"
 _COLUMNS: Final = (
     Column("leaderboard", None, "The dataset, its version and the split."),
     Column("models", None, "Number of models and their versions."),
@@ -83,7 +83,7 @@ def make_leaderboards(registry: LocalRegistry, query: LeaderboardQuery = _FIRST_
     tables = {"leaderboards": Table("leaderboards", "Datasets with done runs", _COLUMNS, rows)}
     cursor = encode_cursor((names[LISTED - 1],)) if len(names) > LISTED else ""
     context = {"next": with_query("/leaderboards", cursor=cursor) if cursor else None}
-    return Page("leaderboards", "Leaderboards", context, tables, with_query(_TWIN, cursor=query.cursor))
+    return Page("leaderboards", "Leaderboards", context, tables, with_query(_JSON_PATH, cursor=query.cursor))
 
 
 def _name_board(registry: LocalRegistry, lock: Digest) -> tuple[tuple[str, Digest], ...]:
@@ -147,10 +147,10 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     facts["boards"] = [
         {"table": board.table.id, "conditions": board.conditions, "reasons": board.reasons} for board in boards
     ]
-    twin = with_query(_TWIN, dataset=query.dataset, split=query.split)
-    trail = (("/leaderboards", "Leaderboards"),)
+    json_path = with_query(_JSON_PATH, dataset=query.dataset, split=query.split)
+    breadcrumbs = (("/leaderboards", "Leaderboards"),)
     charts = [chart for board in boards for chart in (*board.charts, *(board.batches.charts if board.batches else ()))]
-    return Page("leaderboard", title, context, tables, twin, trail, charts=tuple(charts), facts=facts)
+    return Page("leaderboard", title, context, tables, json_path, breadcrumbs, charts=tuple(charts), facts=facts)
 
 
 def _pin(dataset: str) -> str:

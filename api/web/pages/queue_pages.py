@@ -314,10 +314,12 @@ def make_comparison(
         page = make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
     else:
         page = make_verdict(registry, runs[-1], against, queue)
-        return replace(page, twin=f"/v1/comparisons/interleaved/{comparison}")
+        return replace(page, json_path=f"/v1/comparisons/interleaved/{comparison}")
     context = {**page.context, "path": path, "anyway": f"{path}?anyway=1"}
-    twin = f"/v1/comparisons/interleaved/{comparison}"
-    return replace(page, title="Interleaved comparison", context=context, twin=twin, trail=(("/jobs", "Queue"),))
+    json_path = f"/v1/comparisons/interleaved/{comparison}"
+    return replace(
+        page, title="Interleaved comparison", context=context, json_path=json_path, breadcrumbs=(("/jobs", "Queue"),)
+    )
 
 
 def _make_progress(registry: LocalRegistry, queue: SqlQueue, jobs: Sequence[Job]) -> Page:

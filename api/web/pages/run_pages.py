@@ -205,12 +205,14 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         tables["files"] = Table("files", "Files of the run", _FILES, rows)
         context["downloads"] = find_downloads(registry.store, *_name_files(run, run.end))
         _add_results(registry, run, lock, context, tables)
-    trail = (("/runs", "Runs"),)
+    breadcrumbs = (("/runs", "Runs"),)
     title = name_question(lock)
-    twin = f"/v1{run_path(run.id)}"
+    json_path = f"/v1{run_path(run.id)}"
     charts = (*list_charts(context["sections"]), *((context["confusion"],) if context["confusion"] else ()))
     refresh = _REFRESH if run.end is None else None
-    return Page("run", title, context, tables, twin, trail, refresh, charts, tuple(_caption_charts(run, lock)))
+    return Page(
+        "run", title, context, tables, json_path, breadcrumbs, refresh, charts, tuple(_caption_charts(run, lock))
+    )
 
 
 def _caption_charts(run: Run, lock: Lock) -> Iterator[str]:

@@ -49,7 +49,7 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     path = run_path(run.id)
-    trail = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
+    breadcrumbs = (("/runs", "Runs"), (path, f"{lock.subject.name} {lock.subject.version}"))
     context: dict[str, Any] = {
         "run": run,
         "summary": describe_subject(lock),
@@ -59,7 +59,7 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     }
     title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
-        return Page("trace", title, context | {"names": ()}, trail=trail, twin=f"/v1{path}")
+        return Page("trace", title, context | {"names": ()}, breadcrumbs=breadcrumbs, json_path=f"/v1{path}")
     whole = analyze(run_traces.describe_subject(run, lock, registry.store, registry.home), tuple(ANALYSES))
     by_name = {table.id: table for table in whole}
     icicle = _draw_icicle(by_name, focus)
@@ -69,7 +69,7 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     if icicle is not None:
         chart, context["out"], tables[_ICICLE] = icicle
         context["icicle"], charts = chart, (chart,)
-    return Page("trace", title, context, tables, f"/v1{path}", trail, charts=charts)
+    return Page("trace", title, context, tables, f"/v1{path}", breadcrumbs, charts=charts)
 
 
 def export_trace(registry: LocalRegistry, id_: RunId, format_: str) -> bytes:

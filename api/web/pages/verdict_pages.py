@@ -149,7 +149,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
     runs = [registry.records.get(RunId(run)) for run in (verdict.original, verdict.run)]
     lock = registry.read_lock(runs[0].start.lock)
     tables = {"runs": Table("runs", "Both runs, the earlier first", RUN_COLUMNS, list_run_rows(registry, runs))}
-    trail = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
+    breadcrumbs = (("/runs", "Runs"), (run_path(id_), f"{lock.subject.name} {lock.subject.version}"))
     margins, is_lock = find_margins(lock, runs[1]), bool(margins_of(lock))
     is_training = lock.recipe is not UNSET
     whose = "the request" if is_lock else "the reviewer"
@@ -166,7 +166,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
         "change": request_path(lock),
         "choices": _list_choices(registry, runs[1], runs[0]),
     }
-    return Page("verdict", "Is the result reproduced?", context, tables, None, trail)
+    return Page("verdict", "Is the result reproduced?", context, tables, None, breadcrumbs)
 
 
 def answer_training(verdict: Verdict) -> tuple[Answer, ...]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchlock.api.http.page_sessions import COOKIE, FORM_TOKEN, check_form, local_path, make_cookie, make_form_token
+from benchlock.api.http.page_sessions import COOKIE, CSRF_TOKEN, check_form, local_path, make_cookie, make_csrf_token
 from benchlock.registry.auth.permissions import ForbiddenError
 
 
@@ -47,10 +47,10 @@ def test_a_form_of_another_site_is_refused(headers: dict[str, str]) -> None:
 def test_a_form_needs_the_token_of_its_session(headers: dict[str, str]) -> None:
     mine = connection("benchlock_a", **headers)
     check_form(connection(**headers), {})
-    check_form(mine, {FORM_TOKEN: make_form_token(mine)})
-    for token in ("", make_form_token(connection("benchlock_b")), "é"):
+    check_form(mine, {CSRF_TOKEN: make_csrf_token(mine)})
+    for token in ("", make_csrf_token(connection("benchlock_b")), "é"):
         with pytest.raises(ForbiddenError):
-            check_form(mine, {FORM_TOKEN: token})
+            check_form(mine, {CSRF_TOKEN: token})
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_session_needs_tls_except_on_this_machine(host: str, *, secure: bool) 
 
 
 def test_a_cookie_that_is_too_long_is_no_session() -> None:
-    assert make_form_token(connection("a" * 5000)) == ""
+    assert make_csrf_token(connection("a" * 5000)) == ""

@@ -172,7 +172,7 @@ def test_a_run_shows_what_it_measured_and_how_to_repeat_it(seeds: Seeds) -> None
     shown = text(page)
     assert f"benchlock rerun {run.id}" in shown
     assert f"{run.id}, lock {run.start.lock}" in shown
-    assert page.twin == f"/v1/runs/{run.id.removeprefix('run/')}"
+    assert page.json_path == f"/v1/runs/{run.id.removeprefix('run/')}"
     assert page.refresh is None
     (row,) = make_runs(seeds.registry, RunQuery(), ALL_RUNS).tables["runs"].rows
     assert (row[0], row[6], row[7]) == (run.id, "single_stream", "done")
@@ -349,7 +349,7 @@ def test_a_long_manifest_is_shown_in_part_and_its_files_are_in_the_csv(
     shown = text(part)
     assert len(read_cells(render_page(part, Viewer()).decode(), "files")) == 1
     assert f"The table shows 1 of {len(files)} files." in shown
-    assert f'<a href="{part.twin}">The manifest as published</a>' in shown
+    assert f'<a href="{part.json_path}">The manifest as published</a>' in shown
     assert "<pre tabindex" not in shown.partition("<h2>Manifest</h2>")[2]
 
 
@@ -369,8 +369,8 @@ def test_a_huge_manifest_is_shown_in_part(seeds: Seeds, monkeypatch: pytest.Monk
     steps = len(port["steps"])
     assert f"<summary>{steps} steps</summary>" in shown
     for count, what in ((10, "inputs"), (steps - artifact_pages.STEPS, "steps")):
-        assert f'{count} more {what} are in the <a href="{page.twin}">JSON</a>' in shown
-    assert f'{page.context["more_facts"]} more facts are in the <a href="{page.twin}">JSON</a>' in shown
+        assert f'{count} more {what} are in the <a href="{page.json_path}">JSON</a>' in shown
+    assert f'{page.context["more_facts"]} more facts are in the <a href="{page.json_path}">JSON</a>' in shown
     assert len(page.context["facts"]) == artifact_pages.FACTS
     assert "v" * 501 not in shown
     assert "2 x " * 200 not in shown

@@ -62,7 +62,7 @@ def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: Lo
     run = seeds.run(lock)
     page = make_lock(registry, open_queue(registry), lock.id[:12])
     text = words(page)
-    assert page.twin == f"/v1/locks/{lock.id}"
+    assert page.json_path == f"/v1/locks/{lock.id}"
     for part in (lock.id, f"benchlock run {lock.id}", f"benchlock rerun {lock.id}", "single_stream"):
         assert part in text
     assert page.tables["artifacts"].column("manifest") == tuple(part.digest for part in lock.artifacts().values())
@@ -193,10 +193,10 @@ def test_who_may_run_gets_the_form_that_runs_locks_in_turn(
     queue = SqlQueue(database, now)
     queue.enrol(machine(1), BOOT, facts())
     page = make_lock_diff(registry, seeds.lock().id, seeds.lock("other").id, queue)
-    for viewer, number in ((Viewer(may=frozenset(("run",)), form_token="f0"), 1), (Viewer(form_token="f0"), 0)):
+    for viewer, number in ((Viewer(may=frozenset(("run",)), csrf_token="f0"), 1), (Viewer(csrf_token="f0"), 0)):
         text = render_page(page, viewer).decode().partition("<main")[2].partition("</main")[0]
         assert text.count('<form class="actions" action="/comparisons"') == number
-        assert text.count('name="form_token" value="f0"') == number
+        assert text.count('name="csrf_token" value="f0"') == number
         assert "benchlock compare --interleave" in text
 
 
@@ -524,7 +524,7 @@ def test_a_run_is_named_by_the_first_characters_of_its_id(registry: LocalRegistr
     short = [run.id[: shared + 1] for run in runs]
     page = make_compare(registry, [short[0], short[1].removeprefix("run/")], anyway=False)
     assert page.context["ids"] == tuple(run.id for run in runs)
-    assert all(run.id in (page.twin or "") for run in runs)
+    assert all(run.id in (page.json_path or "") for run in runs)
     with pytest.raises(InvalidInputError) as refusal:
         make_compare(registry, [runs[0].id, runs[0].id[:shared]], anyway=False)
     assert all(run.id in str(refusal.value.where) for run in runs)

@@ -29,7 +29,7 @@ from tests.support.evaluator.queues import BOOT, LARGE, LOCK, Ticking, end, fact
 from tests.support.resolution.variants import variant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RUNNER = Viewer(name="token/x", may=frozenset(("read", "run")), form_token="f0")
+RUNNER = Viewer(name="token/x", may=frozenset(("read", "run")), csrf_token="f0")
 READER = Viewer(name="token/y", may=frozenset(("read",)))
 
 
@@ -157,7 +157,7 @@ def test_a_job_that_no_worker_accepts_has_the_command_that_runs_its_lock(
     page = make_job(registry, queue, queue.submit(wish(LARGE)).id)
     assert f"<code>benchlock run {LOCK}</code>" in shown(page)
     assert page.refresh is not None
-    assert f'data-events="{page.twin.removeprefix("/v1").removesuffix("/explanation")}/events"' in shown(page)  # type: ignore[union-attr]
+    assert f'data-events="{page.json_path.removeprefix("/v1").removesuffix("/explanation")}/events"' in shown(page)  # type: ignore[union-attr]
     queue.enrol(machine(1), BOOT, facts(cpus=8, memory=64 << 30))
     accepted = shown(make_job(registry, queue, queue.submit(wish(LARGE)).id))
     assert "benchlock run " not in accepted
@@ -235,7 +235,7 @@ def test_each_form_has_a_new_job(registry: LocalRegistry, queue: SqlQueue) -> No
     ids = {text.partition('name="job" value="')[2][:30] for text in (shown(page), shown(page))}
     assert len(ids) == 2
     assert all(one.startswith("job/") for one in ids)
-    assert 'name="form_token" value="f0"' in shown(page)
+    assert 'name="csrf_token" value="f0"' in shown(page)
 
 
 def test_a_run_names_the_machine_of_its_worker(

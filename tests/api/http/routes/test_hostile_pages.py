@@ -303,7 +303,7 @@ def test_a_form_on_a_locked_database_says_when_to_send_it_again(
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as pages:
         pages.headers["accept"] = "text/html"
         pages.cookies.set(COOKIE, secret.text, domain="127.0.0.1")
-        data["form_token"] = pages.get("/").text.partition('name="form_token" value="')[2].partition('"')[0]
+        data["csrf_token"] = pages.get("/").text.partition('name="csrf_token" value="')[2].partition('"')[0]
         opened.database.dispose()
         with closing(sqlite3.connect(str(opened.database.url.database), isolation_level=None)) as other:
             other.execute("PRAGMA locking_mode = EXCLUSIVE")

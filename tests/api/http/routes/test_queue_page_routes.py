@@ -71,7 +71,7 @@ def sign_in(client: Client, tokens: Tokens, *scopes: str) -> str:
     _, secret = tokens.create(f"token-{next(_numbers)}", Scopes.parse(scopes))
     client.cookies.set(COOKIE, secret.text, domain="127.0.0.1")
     text = client.get("/").text
-    return text.partition('name="form_token" value="')[2].partition('"')[0]
+    return text.partition('name="csrf_token" value="')[2].partition('"')[0]
 
 
 def field(text: str, name: str) -> str:
@@ -83,8 +83,8 @@ def main_of(text: str) -> str:
 
 
 def test_a_form_that_is_sent_twice_makes_one_job(closed: Client, tokens: Tokens, lock: Lock) -> None:
-    form_token = sign_in(closed, tokens, "run")
-    data = {"form_token": form_token, "job": field(closed.get("/jobs").text, "job"), "lock": lock.id[:20]}
+    csrf_token = sign_in(closed, tokens, "run")
+    data = {"csrf_token": csrf_token, "job": field(closed.get("/jobs").text, "job"), "lock": lock.id[:20]}
     answers = [closed.post("/jobs", data=data, headers=OURS) for _ in range(2)]
     assert {(answer.status_code, answer.headers["location"]) for answer in answers} == {
         (303, f"/{data['job'].replace('job/', 'jobs/')}")
@@ -98,9 +98,9 @@ def test_a_form_that_is_sent_twice_makes_one_job(closed: Client, tokens: Tokens,
 
 
 def test_a_job_is_cancelled_by_its_form(closed: Client, tokens: Tokens, lock: Lock) -> None:
-    form_token = sign_in(closed, tokens, "run")
-    path = closed.post("/jobs", data={"form_token": form_token, "lock": lock.id}, headers=OURS).headers["location"]
-    answer = closed.post(f"{path}/cancel", data={"form_token": form_token}, headers=OURS)
+    csrf_token = sign_in(closed, tokens, "run")
+    path = closed.post("/jobs", data={"csrf_token": csrf_token, "lock": lock.id}, headers=OURS).headers["location"]
+    answer = closed.post(f"{path}/cancel", data={"csrf_token": csrf_token}, headers=OURS)
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     assert closed.get(f"/v1{path}").json()["state"] == "cancelled"
 
@@ -112,15 +112,15 @@ def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
     start = recorded(lock=lock.id).start
     registry.records.start(start)
     path = f"/runs/{start.id.removeprefix('run/')}"
-    form_token = sign_in(closed, tokens, "run")
+    csrf_token = sign_in(closed, tokens, "run")
     text = closed.get(path).text
     assert field(text, "lock") == lock.id
     assert f'<option value="{start.isolation}" selected>{start.isolation}</option>' in text
-    data = {"form_token": form_token, "lock": lock.id, "job": field(text, "job"), "isolation": start.isolation}
+    data = {"csrf_token": csrf_token, "lock": lock.id, "job": field(text, "job"), "isolation": start.isolation}
     answer = closed.post("/jobs", data=data | {"against": start.id}, headers=OURS)
     job = data["job"].replace("job/", "/jobs/")
     assert (answer.status_code, answer.headers["location"]) == (303, with_query(job, against=start.id))
-    closed.post(f"{job}/cancel", data={"form_token": form_token}, headers=OURS)
+    closed.post(f"{job}/cancel", data={"csrf_token": csrf_token}, headers=OURS)
     assert field(closed.get(answer.headers["location"]).text, "against") == start.id
     assert closed.post("/jobs", data=data | {"against": "<b>"}, headers=OURS).status_code == 422
     assert closed.get(f"{job}?against=<b>").status_code == 422
@@ -145,21 +145,21 @@ def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
 def test_forms_of_others_and_of_those_who_may_not_change_nothing(
     closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock, path: str
 ) -> None:
-    form_token = sign_in(closed, tokens, "admin")
+    csrf_token = sign_in(closed, tokens, "admin")
     victim, _ = tokens.create("victim", Scopes.parse(["read"]))
-    data = {"form_token": form_token, "lock": lock.id, "name": "new", "scopes": "admin", "expires": "1d"}
+    data = {"csrf_token": csrf_token, "lock": lock.id, "name": "new", "scopes": "admin", "expires": "1d"}
     data |= {"token": victim.id, "target": f"model/{lock.subject.name}@{lock.subject.version}", "reason": "x"}
     before = tokens.list()
     for fields, headers in (
         (data, OTHERS),
         (data, {}),
-        (data | {"form_token": "0" * 64}, OURS),
-        ({name: value for name, value in data.items() if name != "form_token"}, OURS),
+        (data | {"csrf_token": "0" * 64}, OURS),
+        ({name: value for name, value in data.items() if name != "csrf_token"}, OURS),
     ):
         assert closed.post(path, data=fields, headers=headers).status_code == 403
     assert tokens.list() == before
     reader = sign_in(closed, tokens, "read")
-    assert closed.post(path, data=data | {"form_token": reader}, headers=OURS).status_code == 403
+    assert closed.post(path, data=data | {"csrf_token": reader}, headers=OURS).status_code == 403
     closed.cookies.clear()
     assert closed.post(path, data=data, headers=OURS).status_code == 401
     done = {entry.action for entry in open_log(registry).list() if entry.outcome == "done"}
@@ -202,7 +202,7 @@ def test_a_path_like_a_host_is_no_error_of_the_service(closed: Client, tokens: T
 
 
 def test_what_a_form_cannot_mean_is_said(closed: Client, tokens: Tokens, lock: Lock) -> None:
-    data = {"form_token": sign_in(closed, tokens, "admin"), "lock": lock.id}
+    data = {"csrf_token": sign_in(closed, tokens, "admin"), "lock": lock.id}
     for path, more, status, words in (
         ("/jobs", {"lock": HOSTILE}, 422, "invalid lock id"),
         ("/jobs", {"lock": "sha256:" + "0" * 64}, 404, "unknown lock"),
@@ -223,7 +223,7 @@ def test_the_secret_of_a_token_is_shown_once_and_never_stored(
     closed: Client, registry: LocalRegistry, tokens: Tokens, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = {
-        "form_token": sign_in(closed, tokens, "admin"),
+        "csrf_token": sign_in(closed, tokens, "admin"),
         "name": "ci",
         "scopes": "read  publish:acme",
         "expires": "2d",
@@ -250,12 +250,12 @@ def test_a_token_is_listed_with_its_last_entry_in_the_log_and_revoked(
     closed: Client, registry: LocalRegistry, tokens: Tokens
 ) -> None:
     idle, secret = tokens.create("idle", Scopes.parse(["read"]))
-    form_token = sign_in(closed, tokens, "admin")
+    csrf_token = sign_in(closed, tokens, "admin")
     text = main_of(closed.get("/tokens").text)
     assert f'<option value="{idle.id}">' in text
-    more = {"form_token": form_token, "name": "more", "scopes": "read", "expires": "1d"}
+    more = {"csrf_token": csrf_token, "name": "more", "scopes": "read", "expires": "1d"}
     assert closed.post("/tokens", data=more, headers=OURS).status_code == 201
-    data = {"form_token": form_token, "token": idle.id}
+    data = {"csrf_token": csrf_token, "token": idle.id}
     answer = closed.post("/tokens/revoke", data=data, headers=OURS)
     assert (answer.status_code, answer.headers["location"]) == (303, "/tokens")
     text = main_of(closed.get("/tokens").text)
@@ -323,7 +323,7 @@ def test_a_version_is_yanked_with_a_reason_after_who_uses_it_was_shown_and_unyan
         start = recorded(lock=lock.id).start
         fields = {"id": new_run_id(at - age), "started_at": at - age}
         registry.records.start(type(start)(**{name: getattr(start, name) for name in start.__struct_fields__} | fields))
-    form_token = sign_in(closed, tokens, "publish:*")
+    csrf_token = sign_in(closed, tokens, "publish:*")
     for kind, artifact in lock.artifacts().items():
         path = f"/yank?target={kind}/{artifact.name}@{artifact.version}"
         assert f"/locks/{lock.id}" in closed.get(path).text
@@ -331,7 +331,7 @@ def test_a_version_is_yanked_with_a_reason_after_who_uses_it_was_shown_and_unyan
     target = f"model/{lock.subject.name}@{lock.subject.version}"
     rows = closed.get(f"/yank?target={target}&csv=runs").text.splitlines()[1:]
     assert [row.partition(",")[0] for row in rows] == [registry.records.list()[0].id]
-    data = {"form_token": form_token, "target": target}
+    data = {"csrf_token": csrf_token, "target": target}
     answer = closed.post("/yank", data=data | {"reason": HOSTILE}, headers=OURS)
     path = f"/model/{lock.subject.name}@{lock.subject.version}"
     assert (answer.status_code, answer.headers["location"]) == (303, path)
@@ -348,12 +348,12 @@ def test_a_version_is_yanked_with_a_reason_after_who_uses_it_was_shown_and_unyan
 
 def test_a_publisher_of_another_namespace_is_not_offered_to_yank(closed: Client, tokens: Tokens, lock: Lock) -> None:
     path = f"/model/{lock.subject.name}@{lock.subject.version}"
-    form_token = sign_in(closed, tokens, "publish:elsewhere")
+    csrf_token = sign_in(closed, tokens, "publish:elsewhere")
     assert closed.get(path).status_code == 200
     assert "/yank?" not in closed.get(path).text
     target = f"model/{lock.subject.name}@{lock.subject.version}"
     assert closed.get(f"/yank?target={target}").status_code == 403
-    data = {"form_token": form_token, "target": target, "reason": "x"}
+    data = {"csrf_token": csrf_token, "target": target, "reason": "x"}
     assert closed.post("/yank", data=data, headers=OURS).status_code == 403
     sign_in(closed, tokens, "publish:*")
     assert "/yank?" in closed.get(path).text

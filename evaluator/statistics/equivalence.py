@@ -216,7 +216,8 @@ def judge_few(metric: str, a: Sequence[float], b: Sequence[float], margin: float
     so few runs may all have been disturbed.
 
     At most ``FEWEST`` new runs narrow the interval: further ones are of the same time, and say nothing of the drift
-    since the earlier runs. So at most 6 % of the decisions are false if the host drifts by 1.5 standard deviations of a run.
+    since the earlier runs. So at most 6 % of the decisions are false if a host drifts by 1.5 standard deviations of a
+    run.
 
     Args:
         metric: The name of the metric.

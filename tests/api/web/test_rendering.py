@@ -24,7 +24,7 @@ def test_foreign_text_is_text_wherever_it_stands() -> None:
     assert "b" not in seen.tags
     assert not [name for name, _ in seen.attributes if name.startswith("on") or name == "style"]
     plain = shown(
-        Page("runs", "x", {**context, "chosen": dict.fromkeys(names, "x")}, {"runs": table}, trail=(("/", "x"),))
+        Page("runs", "x", {**context, "chosen": dict.fromkeys(names, "x")}, {"runs": table}, breadcrumbs=(("/", "x"),))
     )
     assert seen.tags >= plain.tags
 

@@ -25,7 +25,6 @@ from benchlock.api.client.user_files import (
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import lock_document
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.workflows.promotion import find_origin
 from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
@@ -245,6 +244,8 @@ def why(invocation: Invocation, target: str, lock: str | None) -> None:
 
 def _explain_training(invocation: Invocation, target: str) -> None:
     """Print the training that a model states, whether a run here shows it, and everything that its lock names."""
+    from benchlock.evaluator.workflows.promotion import find_origin  # noqa: PLC0415 - it loads what runs a lock
+
     entry = find_artifact(invocation, target)
     manifest = invocation.opened.catalogue.manifest(entry.reference)
     if not isinstance(manifest, Model) or manifest.trained is UNSET:

@@ -77,7 +77,7 @@ def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
     assert origin["run"] in (run["run"], verdict["run"])
     for trained_here in (run["run"], verdict["run"]):
-        published.done("hide", trained_here)
+        published.done("hide", trained_here, "--reason", "a test of origins")
     assert published.done("why", "model/digits-cnn")["run"] is None
     for trained_here in (run["run"], verdict["run"]):
         published.done("hide", trained_here, "--undo")

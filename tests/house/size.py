@@ -29,7 +29,7 @@ PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 575,
     "lines": 104_200,
-    "imports inside functions": 131,
+    "imports inside functions": 132,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

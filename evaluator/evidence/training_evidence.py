@@ -50,7 +50,10 @@ class TrainingEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RepeatResult:
-    """One repeat: infinite epochs, samples and seconds stand for a target that was not reached."""
+    """One repeat: infinite epochs, samples and seconds stand for a target that was not reached.
+
+    ``curve`` has the epoch and the quality of each evaluation, ``losses`` the mean loss of each epoch.
+    """
 
     epochs: float
     samples: float
@@ -59,6 +62,8 @@ class RepeatResult:
     throughput: float
     quality: float
     claimed: float
+    curve: tuple[tuple[int, float], ...]
+    losses: tuple[float, ...]
 
 
 def measure_training(
@@ -77,18 +82,13 @@ def measure_training(
         UnreadableLabelsError: The labels cannot be read here.
         InvalidInputError: A blob is malformed, or contradicts the lock or the result.
     """
-    job = parse_training(job_document(lock, "cpu", manifests))
-    expected = _read_labels(job, labels)
-    samples, scores = (_load(role, files) for role in ("samples", "predictions"))
+    job, samples, results = _read_repeats(lock, manifests, files, labels)
     stated = document["training"]["repeats"]
     if not isinstance(stated, list) or len(stated) != len(job.seeds):
         raise InvalidInputError(f"the result does not state {len(job.seeds)} repeats")
-    results = []
-    for repeat, facts in enumerate(stated):
-        columns = _read_columns(samples, repeat, len(expected))
-        result = _measure_repeat(job, columns, scores.get(str(repeat)), expected)
-        _check_stated(job, repeat, facts, files, len(columns["loss"]), is_reached=math.isfinite(result.epochs))
-        results.append(result)
+    for repeat, (facts, result) in enumerate(zip(stated, results, strict=True)):
+        steps = len(samples[f"{repeat}/loss"])
+        _check_stated(job, repeat, facts, files, steps, is_reached=math.isfinite(result.epochs))
     values = {definition.name: _series(definition.name, results, lock) for definition in find_definitions(lock)}
     metrics = tuple(
         metric
@@ -97,6 +97,37 @@ def measure_training(
     )
     durations = np.concatenate([samples[f"{repeat}/step_ns"] for repeat in range(len(results))])
     return TrainingEvidence(metrics, sum(result.claimed for result in results), digest_bytes(durations.tobytes()))
+
+
+def read_repeats(
+    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], labels: Path
+) -> tuple[RepeatResult, ...]:
+    """Compute the result of each repeat of a training from its samples and predictions.
+
+    Args:
+        lock: The lock of a recipe.
+        manifests: Its manifests.
+        files: The files of the blobs ``samples`` and ``predictions``.
+        labels: The folder of the dataset's files.
+
+    Raises:
+        UnreadableLabelsError: The labels cannot be read here.
+        InvalidInputError: A blob is malformed, or contradicts the lock.
+    """
+    return _read_repeats(lock, manifests, files, labels)[2]
+
+
+def _read_repeats(
+    lock: Lock, manifests: Mapping[Kind, Manifest], files: Mapping[str, Path], labels: Path
+) -> tuple[TrainingJob, Tensors, tuple[RepeatResult, ...]]:
+    job = parse_training(job_document(lock, "cpu", manifests))
+    expected = _read_labels(job, labels)
+    samples, scores = (_load(role, files) for role in ("samples", "predictions"))
+    results = tuple(
+        _measure_repeat(job, _read_columns(samples, repeat, len(expected)), scores.get(str(repeat)), expected)
+        for repeat in range(len(job.seeds))
+    )
+    return job, samples, results
 
 
 def _read_labels(job: TrainingJob, folder: Path) -> NDArray[np.int64]:
@@ -177,6 +208,8 @@ def _measure_repeat(
         throughput=complete * per_epoch / seconds,
         quality=final,
         claimed=max(seconds, float(last[1])),
+        curve=tuple(zip(epochs, quality.tolist(), strict=True)),
+        losses=tuple(columns["loss"].reshape(-1, batches).mean(axis=1).tolist()),
     )
 
 

@@ -186,8 +186,8 @@ def _read_runs(
     limit = max(1, min(_MOST_OF_GROUP, READ // max(1, len(locked))))
     pairs, group_of, left_out = list[tuple[Lock, Run]](), dict[RunId, RunGroup](), Counter[str]()
     passed_over, usable, unsearched = Counter[Digest](), set[Digest](), list[RunGroup]()
-    for group, lock in locked:
-        newest = registry.records.read_newest(group, limit, LOOKED_AT)
+    read = registry.records.read_newest([group for group, _ in locked], limit, LOOKED_AT)
+    for (group, lock), newest in zip(locked, read, strict=True):
         passed_over[lock.id] += newest.passed_over
         is_usable = False
         for run in newest.entries:

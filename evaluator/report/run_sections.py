@@ -239,9 +239,7 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
         f"{name}: no batch size is recommended, because {flagged[name]}." if name in flagged else _advise(name, rates)
         for name, rates in sweeps.items()
     )
-    curves = [
-        _draw_curve(name, rates, is_advised=name not in flagged) for name, rates in [*sweeps.items()][:_CURVES]
-    ]
+    curves = [_draw_curve(name, rates, is_advised=name not in flagged) for name, rates in [*sweeps.items()][:_CURVES]]
     rest = f" The chart has the first {_CURVES} of {len(sweeps)} systems." if len(sweeps) > _CURVES else ""
     throughput = draw_batches(
         f"{prefix}batch-throughput",

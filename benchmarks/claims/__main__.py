@@ -16,10 +16,11 @@ PAGE = ROOT / "docs" / "explanation" / "claims.md"
 KEPT = Path(".cache/claims/images")
 INTRODUCTION = """\
 Explanation. Which claims of papers on deep learning benchmarks can be regenerated with benchlock, and what came out.
-`make claims` measures everything again and writes this page; `python -m benchmarks.claims --only PART` measures one part.
-No number here is typed in: each row is computed from the records of runs, whose locks it names by the first 12 digits of
-their ids. The runs use process isolation and one CPU. *yes* is a claim that was found again, *partly* one of which only
-the method or only some cases were, and *no* one that was not, for the reason given.
+`make claims` measures everything again and writes this page; `make claims ONLY=trainings` measures one part.
+Each number is computed from the records of runs, whose locks a row names by the first 12 digits of their ids; the
+registry with the locks stays in `.cache/claims/registry` until the next measurement. The runs use process isolation and
+one CPU. *yes* is a claim that was found again, *partly* one of which only the method or only some cases were, and *no*
+one that was not, for the reason given.
 """
 
 

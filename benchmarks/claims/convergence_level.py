@@ -34,7 +34,7 @@ def measure(_: Laboratory) -> Iterator[str]:
             )
         ]
     )
-    yield f"\nEqual trainings, normal, spread {_SPREAD:.0%}, as many runs as reference runs doubled:\n"
+    yield f"\nEqual trainings, normal, spread {_SPREAD:.0%}, twice as many reference runs as runs:\n"
     rows = ((str(count), f"{mlperf:.1%}", f"{welch:.1%}") for count, (mlperf, welch) in shares.items())
     yield from format_table(("runs", "MLPerf's check rejects", "Welch's test rejects"), rows)
 

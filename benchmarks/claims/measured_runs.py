@@ -14,6 +14,7 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import SILENT
 from benchlock.evaluator.images.virtual_environment import Environments
 from benchlock.registry.lock.lockfile import load
+from benchlock.registry.text.yaml import read_yaml
 from tests.support.api.commands import Commands, copied
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,12 @@ class MeasuredRun:
     def metric(self, name: str) -> Mapping[str, Any]:
         """Return a metric that has no cases."""
         return self.metrics(name)[""]
+
+
+def read_document(file: Path) -> dict[str, Any]:
+    """Return the document of a manifest or a request."""
+    document: dict[str, Any] = read_yaml(file.read_text(encoding="utf-8"), str(file)).value
+    return document
 
 
 def abbreviate(*runs: MeasuredRun) -> str:

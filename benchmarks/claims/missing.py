@@ -1,11 +1,12 @@
 """Claims that are not measured: those that cannot be had here, and those whose level has no claim here yet."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from benchmarks.claims.measured_runs import Laboratory
 from benchmarks.claims.rows import Row, format_rows
 
-_PENDING = "not yet measured here"
+_PENDING: Final = "not yet measured here"
 PENDING = (
     Row("Deep500 L1: micro-batches avoid out-of-memory", "-", _PENDING, "level `network`, scenario `micro_batch`"),
     Row("TBD: the parts of a training's memory", "-", _PENDING, "level `network`, scenario `breakdown`"),

@@ -23,9 +23,8 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
             Row(
                 "Fathom: a few kinds of operators make 90 % of the time",
                 f"{needed} of {len(shares)} kinds make {MOST:.0%} of the layers of the digits network",
-                "partly",
-                "the shape, from a traced run of a network with few kinds; its eight workloads need TensorFlow 1 and Atari "
-                "games",
+                "partly" if needed <= len(shares) // 2 else "no",
+                f"a small network has {len(shares)} kinds in all, so few cannot stand out; Fathom's networks have dozens",
                 abbreviate(run),
             )
         ]

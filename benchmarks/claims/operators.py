@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from benchmarks.claims.measured_runs import EXAMPLES, FRAMEWORKS, Laboratory, MeasuredRun, abbreviate
+from benchmarks.claims.measured_runs import EXAMPLES, FRAMEWORKS, Laboratory, MeasuredRun, abbreviate, read_document
 from benchmarks.claims.rows import Row, format_interval, format_rows, format_seconds, format_table
 
 EPSILON = 2.0**-23
@@ -44,7 +42,7 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
     for operator in ("conv", "gemm"):
         manifest = _OPERATORS / f"deepbench-{operator}.yaml"
         laboratory.publish(manifest)
-        described = {case["name"]: case for case in yaml.safe_load(manifest.read_text())["cases"]}
+        described = {case["name"]: case for case in read_document(manifest)["cases"]}
         for framework in FRAMEWORKS:
             request = _OPERATORS / "requests" / f"{operator}-{framework}.yaml"
             changed = {"blocks: 200": "blocks: 100", "elements: 16": "elements: 2"}

@@ -1,8 +1,8 @@
 """Steps of optimizers alone against PyTorch's Adam: a program for the environment of a locked image.
 
 ``python step_times.py FOLDER BLOCKS``, where FOLDER has ``network.py`` and ``own_optimizers.py``. It prints a JSON
-object: for each contestant the relative difference of every ABBA block, and the seconds of a step of PyTorch's Adam. The
-clock is the CPU time of the thread, so other work on the host matters little.
+object: for each contestant the relative difference of every ABBA block, and the seconds of a step of PyTorch's Adam.
+The clock is the CPU time of the thread, so other work on the host matters little.
 """
 
 import json

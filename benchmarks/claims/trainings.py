@@ -34,10 +34,10 @@ def _list_rows(reference: MeasuredRun, others: dict[str, MeasuredRun], speeds: d
     wall, cpu = (reference.metric(name) for name in ("time_to_quality", "cpu_time_to_quality"))
     yield Row(
         "MLPerf Training: time to train to a quality, olympic mean of the runs",
-        f"digits to 97 %: olympic mean {olympic['value']:.4g} epochs; median {_format(epochs)} epochs, {_format(wall)} s, "
-        f"{_format(cpu)} s of CPU; {epochs['n']} repeats",
+        f"digits to 97 %: olympic mean {olympic['value']:.4g} epochs; median {_format(epochs)} epochs, "
+        f"{_format(wall)} s, {_format(cpu)} s of CPU; {epochs['n']} repeats",
         "yes",
-        "the method, on a small network; the olympic mean stands beside the median with its interval, not in place of it",
+        "the method, on a small network; the olympic mean stands beside the median with its interval",
         abbreviate(reference),
     )
     texts = (f"{name}: {speed['answer']} (Welch p = {speed['welch_p']:.2g})" for name, speed in speeds.items())

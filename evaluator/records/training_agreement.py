@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
@@ -168,36 +169,37 @@ def compare_speed(reference: TrainedLock, other: TrainedLock) -> TrainingSpeed:
     first, second = ([epochs for epochs in side if epochs is not None] for side in sides)
     repeats = (len(sides[0]), len(sides[1]))
     missed = (repeats[0] - len(first), repeats[1] - len(second))
-    ids = {"lock": str(other.lock), "against": str(reference.lock)}
+    speed = TrainingSpeed(
+        lock=other.lock, against=reference.lock, answer="undecided", repeats=repeats, missed=missed, reason=""
+    )
     if any(missed):
         p = compare_failures((missed[0], repeats[0]), (missed[1], repeats[1]))
         reason = (
             f"{missed[1]} of {repeats[1]} repeats missed the target, of the reference {missed[0]} of {repeats[0]} "
             f"(Fisher's test, p = {p:.2g}), so their epochs are unknown"
         )
-        return TrainingSpeed(**ids, answer="undecided", repeats=repeats, missed=missed, reason=reason)
+        return replace(speed, reason=reason)
     if min(repeats) < _FEWEST:
-        reason = "at least 2 different repeats a side are needed; equal weights count once"
-        return TrainingSpeed(**ids, answer="undecided", repeats=repeats, missed=missed, reason=reason)
-    logarithms = [[math.log(epochs) for epochs in side] for side in (first, second)]
+        return replace(speed, reason="at least 2 different repeats a side are needed; equal weights count once")
+    return _test_epochs(speed, first, second)
+
+
+def _test_epochs(speed: TrainingSpeed, reference: Sequence[float], other: Sequence[float]) -> TrainingSpeed:
+    logarithms = [[math.log(epochs) for epochs in side] for side in (reference, other)]
     welch, permutation = (find_p(logarithms[0], logarithms[1]) for find_p in (find_welch_p, find_permutation_p))
-    answer: Literal["faster", "slower", "undecided"] = (
-        "faster" if welch < SIGNIFICANCE else "slower" if welch > 1 - SIGNIFICANCE else "undecided"
-    )
     quotient = math.exp(float(np.mean(logarithms[1]) - np.mean(logarithms[0])))
-    return TrainingSpeed(
-        **ids,
-        answer=answer,
-        repeats=repeats,
-        missed=missed,
+    reason = (
+        f"{quotient:.3g} times the epochs, {len(other)} repeats against {len(reference)}; that it is faster: "
+        f"Welch's test p = {welch:.2g}, permutation test p = {permutation:.2g}"
+    )
+    return replace(
+        speed,
+        answer="faster" if welch < SIGNIFICANCE else "slower" if welch > 1 - SIGNIFICANCE else "undecided",
         ratio=quotient,
         welch_p=welch,
         permutation_p=permutation,
-        mlperf=_check_by_mlperf(first, second) if min(repeats) >= FEWEST_OLYMPIC else None,
-        reason=(
-            f"{quotient:.3g} times the epochs, {repeats[1]} repeats against {repeats[0]}; that it is faster: "
-            f"Welch's test p = {welch:.2g}, permutation test p = {permutation:.2g}"
-        ),
+        mlperf=_check_by_mlperf(reference, other) if min(speed.repeats) >= FEWEST_OLYMPIC else None,
+        reason=reason,
     )
 
 

@@ -24,7 +24,7 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
                 "Fathom: a few kinds of operators make 90 % of the time",
                 f"{needed} of {len(shares)} kinds make {MOST:.0%} of the layers of the digits network",
                 "partly" if needed <= len(shares) // 2 else "no",
-                f"a small network has {len(shares)} kinds in all, so few cannot stand out; Fathom's networks have dozens",
+                f"a small network has {len(shares)} kinds in all, so few cannot stand out",
                 abbreviate(run),
             )
         ]

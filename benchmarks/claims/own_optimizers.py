@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from network import build
+from network import build  # type: ignore[import-not-found] # a file of the same recipe
 from torch import Tensor, nn
 
 LR = 2.0e-3
@@ -37,10 +37,11 @@ def update_adam(parameter: Any, state: State) -> None:  # noqa: ANN401 - as abov
 
 def update_adam_functionally(parameter: Any, state: State) -> None:  # noqa: ANN401 - as above
     """Update a parameter by Adam as the paper writes it: every step makes new tensors."""
-    zero = torch.zeros_like(parameter) if not state else None
-    step = state.get("step", 0) + 1
-    mean = _BETAS[0] * state.get("mean", zero) + (1 - _BETAS[0]) * parameter.grad
-    square = _BETAS[1] * state.get("square", zero) + (1 - _BETAS[1]) * parameter.grad * parameter.grad
+    if not state:
+        state |= {"step": 0, "mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+    step = state["step"] + 1
+    mean = _BETAS[0] * state["mean"] + (1 - _BETAS[0]) * parameter.grad
+    square = _BETAS[1] * state["square"] + (1 - _BETAS[1]) * parameter.grad * parameter.grad
     state |= {"step": step, "mean": mean, "square": square}
     corrected, root = mean / (1 - _BETAS[0] ** step), (square / (1 - _BETAS[1] ** step)).sqrt()
     parameter.copy_(parameter - LR * corrected / (root + _EPS))

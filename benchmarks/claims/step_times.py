@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,8 +20,7 @@ Step = Callable[[], None]
 
 
 def _network() -> Any:  # noqa: ANN401 - torch has no types here
-    from network import build  # noqa: PLC0415 - beside a locked recipe
-
+    build = import_module("network").build
     torch.manual_seed(7)
     network = build({})
     torch.nn.functional.cross_entropy(network(torch.randn(64, 1, 8, 8)), torch.arange(64) % 10).backward()
@@ -33,9 +33,7 @@ def _torch_step(**options: bool) -> Step:
 
 
 def _own_step(name: str) -> Step:
-    import own_optimizers  # noqa: PLC0415 - as above
-
-    update = getattr(own_optimizers, name)
+    update = getattr(import_module("own_optimizers"), name)
     pairs: list[tuple[Any, dict[Any, Any]]] = [(parameter, {}) for parameter in _network().parameters()]
 
     def step() -> None:

@@ -115,6 +115,7 @@ class TrainingSpeed(Struct, frozen=True, kw_only=True):
         permutation_p: The same of a permutation test.
         mlperf: MLPerf's check; None without the tests and for fewer than 5 repeats a side.
         reason: The answer in words.
+        self_reported: Whether code of a recipe could have forged the epochs, so the answer is informational.
     """
 
     lock: DigestText
@@ -127,6 +128,7 @@ class TrainingSpeed(Struct, frozen=True, kw_only=True):
     permutation_p: float | None = None
     mlperf: MlperfCheck | None = None
     reason: str
+    self_reported: bool = False
 
 
 class ComparisonReport(Struct, frozen=True, kw_only=True):

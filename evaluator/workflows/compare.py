@@ -47,6 +47,7 @@ from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedT
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_automatic, is_quality
+from benchlock.registry.requests.evaluation_request import EPOCHS
 
 Pair = Callable[["LockedRun", Sequence["LockedRun"]], list[PairedTests]]
 """A function that compares a run with others of the same samples, sample by sample.
@@ -334,7 +335,9 @@ def compare_speeds(comparison: Comparison, store: FileStore) -> Comparison:
     if not is_training or comparison.reasons or any(run.end is None or run.end.outcome != "done" for run in runs):
         return comparison
     first, *others = (TrainedLock(arm.lock.id, tuple(load_training(run, store) for run in arm.runs)) for arm in arms)
-    return replace(comparison, speeds=tuple(compare_speed(first, other) for other in others))
+    is_reported = any(arm.is_self_reported(EPOCHS) for arm in arms)
+    speeds = tuple(replace(compare_speed(first, other), self_reported=is_reported) for other in others)
+    return replace(comparison, speeds=speeds)
 
 
 def _compare_distinct(pairs: Sequence[LockedRun], pair: Pair | None) -> Comparison:

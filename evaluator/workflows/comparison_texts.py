@@ -55,10 +55,12 @@ def name_arm(comparison: Comparison, arm: Arm) -> str:
 def name_speeds(comparison: Comparison) -> list[tuple[str, TrainingSpeed]]:
     """Return each test of whether one training is faster, with a sentence on it."""
     first, *others = (arm for arm in comparison.arms if not arm.control)
-    return [
-        (f"{name_arm(comparison, arm)} against {name_arm(comparison, first)}: {speed.answer}: {speed.reason}", speed)
-        for arm, speed in zip(others, comparison.speeds, strict=False)
-    ]
+    texts = []
+    for arm, speed in zip(others, comparison.speeds, strict=False):
+        answer = speed.answer + format_mark(is_reported=speed.self_reported)
+        names = f"{name_arm(comparison, arm)} against {name_arm(comparison, first)}"
+        texts.append((f"{names}: {answer}: {speed.reason}", speed))
+    return texts
 
 
 def _format_ends(ci: Interval) -> str:

@@ -100,7 +100,7 @@ class MlperfCheck(Struct, frozen=True, kw_only=True):
     too_fast: bool
 
 
-class TrainingSpeed(Struct, frozen=True, kw_only=True):
+class ConvergenceTest(Struct, frozen=True, kw_only=True):
     """Whether trainings of ``lock`` need fewer epochs to their target than those of ``against``.
 
     Attributes:
@@ -144,4 +144,4 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     interleaved: bool
     arms: tuple[ArmReport, ...]
     findings: tuple[ArmFinding, ...]
-    speeds: tuple[TrainingSpeed, ...] = ()
+    speeds: tuple[ConvergenceTest, ...] = ()

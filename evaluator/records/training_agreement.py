@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.comparison_types import MlperfCheck, TrainingSpeed
+from benchlock.evaluator.records.comparison_types import ConvergenceTest, MlperfCheck
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.statistics.convergence import (
     FEWEST_OLYMPIC,
@@ -159,7 +159,7 @@ class TrainedLock:
         return list(dict(pairs).values())
 
 
-def compare_speed(reference: TrainedLock, other: TrainedLock) -> TrainingSpeed:
+def compare_speed(reference: TrainedLock, other: TrainedLock) -> ConvergenceTest:
     """Test whether the trainings of one lock need fewer epochs than those of another, over all repeats.
 
     Welch's test of the logarithms decides, at 5 % in either direction. A repeat that missed the target has no number of
@@ -169,7 +169,7 @@ def compare_speed(reference: TrainedLock, other: TrainedLock) -> TrainingSpeed:
     first, second = ([epochs for epochs in side if epochs is not None] for side in sides)
     repeats = (len(sides[0]), len(sides[1]))
     missed = (repeats[0] - len(first), repeats[1] - len(second))
-    speed = TrainingSpeed(
+    speed = ConvergenceTest(
         lock=other.lock, against=reference.lock, answer="undecided", repeats=repeats, missed=missed, reason=""
     )
     if any(missed):
@@ -184,7 +184,7 @@ def compare_speed(reference: TrainedLock, other: TrainedLock) -> TrainingSpeed:
     return _test_epochs(speed, first, second)
 
 
-def _test_epochs(speed: TrainingSpeed, reference: Sequence[float], other: Sequence[float]) -> TrainingSpeed:
+def _test_epochs(speed: ConvergenceTest, reference: Sequence[float], other: Sequence[float]) -> ConvergenceTest:
     logarithms = [[math.log(epochs) for epochs in side] for side in (reference, other)]
     welch, permutation = (find_p(logarithms[0], logarithms[1]) for find_p in (find_welch_p, find_permutation_p))
     quotient = math.exp(float(np.mean(logarithms[1]) - np.mean(logarithms[0])))
@@ -209,7 +209,7 @@ def _check_by_mlperf(reference: Sequence[float], runs: Sequence[float]) -> Mlper
     return MlperfCheck(mean=mean, reference=point.mean, cut=point.cut, too_fast=mean < point.cut)
 
 
-def describe_mlperf(speed: TrainingSpeed) -> str:
+def describe_mlperf(speed: ConvergenceTest) -> str:
     """Describe MLPerf's check of a comparison in a sentence, with its true level."""
     check = speed.mlperf
     if check is None:

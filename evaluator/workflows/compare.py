@@ -20,7 +20,7 @@ from benchlock.evaluator.records.comparison_types import (
     ArmReport,
     ComparisonReport,
     ComparisonTurn,
-    TrainingSpeed,
+    ConvergenceTest,
     new_comparison_id,
     read_turn,
 )
@@ -108,7 +108,7 @@ class Comparison(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     findings: tuple[tuple[Arm, tuple[Finding, ...]], ...]
     replays: tuple[str, ...] = ()
-    speeds: tuple[TrainingSpeed, ...] = ()
+    speeds: tuple[ConvergenceTest, ...] = ()
 
     def report(self) -> ComparisonReport:
         """Return the comparison with the ids of its locks and runs in place of them."""

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from benchlock.evaluator.records.comparison_types import TrainingSpeed
+from benchlock.evaluator.records.comparison_types import ConvergenceTest
 from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval
@@ -52,7 +52,7 @@ def name_arm(comparison: Comparison, arm: Arm) -> str:
     return f"{name}, {arm.runs[0].id[:_SHORT]}" if len(alike) > 1 else name
 
 
-def name_speeds(comparison: Comparison) -> list[tuple[str, TrainingSpeed]]:
+def name_speeds(comparison: Comparison) -> list[tuple[str, ConvergenceTest]]:
     """Return each test of whether one training is faster, with a sentence on it."""
     first, *others = (arm for arm in comparison.arms if not arm.control)
     texts = []

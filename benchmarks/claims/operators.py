@@ -122,6 +122,6 @@ def _gradient_row(cases: list[CaseResult], runs: list[MeasuredRun]) -> Row:
         "Deep500 L0: gradients agree with central differences",
         f"largest error {max(errors):.2g} in {len(errors)} cells",
         "yes" if max(errors) <= 1e-6 else "partly",
-        "in float64 with a step of 1e-6; Deep500's step of 1e-5 in float32 leaves errors of about 1 %",
+        "in float64 with a step of 1e-6; Deep500's step of 1e-5 in float32 compares rounding errors",
         abbreviate(*(run for run in runs if run.metrics("gradient_error"))),
     )

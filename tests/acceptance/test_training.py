@@ -67,6 +67,8 @@ def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     lock, run = trained
     first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
     verdict = published.done("rerun", lock, "--against", run["run"])
+    (speed,) = published.done("compare", run["run"], verdict["run"], "--mlperf")["speeds"]
+    assert (speed["answer"], speed["ratio"], speed["repeats"]) == ("undecided", 1, [REPEATS, REPEATS])
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
     second = published.done("promote", verdict["run"], "--as", "digits-cnn@1.0.0")
     assert (first["changed"], second["changed"]) == (True, False)

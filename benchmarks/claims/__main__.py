@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.claims import convergence_level, missing, operator_kinds, operators, optimizers, trainings
+from benchmarks.claims import convergence_level, missing, operators, optimizers, step_breakdown, trainings
 from benchmarks.claims.measured_runs import ROOT, Laboratory, open_laboratory
 from benchmarks.resolving.report import machine, write
 
@@ -37,7 +37,7 @@ PARTS = {
     "optimizers": Part("Optimizers: Deep500, level 2", optimizers.measure),
     "trainings": Part("Trainings: MLPerf, DAWNBench, TBD", trainings.measure),
     "convergence": Part("The level of MLPerf's convergence check", convergence_level.measure),
-    "kinds": Part("Kinds of operators: Fathom", operator_kinds.measure),
+    "breakdown": Part("Time and memory of a step: Fathom, TBD", step_breakdown.measure),
     "missing": Part("Not measured", missing.measure),
 }
 """The sections in their order on the page. A further level is a module with ``measure`` and a line here."""

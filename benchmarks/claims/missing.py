@@ -9,7 +9,6 @@ from benchmarks.claims.rows import Row, format_rows
 _PENDING: Final = "not yet measured here"
 PENDING = (
     Row("Deep500 L1: micro-batches avoid out-of-memory", "-", _PENDING, "level `network`, scenario `micro_batch`"),
-    Row("TBD: the parts of a training's memory", "-", _PENDING, "level `network`, scenario `breakdown`"),
     Row("Deep500 L3: volume and equality of distributed steps", "-", _PENDING, "level `distributed`, scenario `steps`"),
 )
 IMPOSSIBLE = (

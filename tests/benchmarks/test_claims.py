@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.claims.__main__ import PARTS, prepare_page
 from benchmarks.claims.convergence_level import simulate
-from benchmarks.claims.operator_kinds import count_kinds
 from benchmarks.claims.operators import CaseResult
 from benchmarks.claims.rows import Row, format_interval, format_rows, format_seconds
 from benchmarks.resolving.report import write
@@ -28,12 +27,6 @@ def test_an_overhead_is_judged_by_its_interval_and_the_length_of_the_call(
     latency: float, interval: tuple[float | None, float | None], answer: str
 ) -> None:
     assert CaseResult("c", "pytorch", latency, 1e-6, interval, 1e-7, 1e-6, None).answer == answer
-
-
-def test_kinds_are_counted_from_the_largest_share() -> None:
-    assert count_kinds([0.05, 0.61, 0.3, 0.04]) == 2
-    assert count_kinds([0.25] * 4) == 4
-    assert count_kinds([2.0]) == 1
 
 
 def test_mlperfs_check_rejects_equal_trainings_more_often_than_welch() -> None:

@@ -12,7 +12,7 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help install demo test fast check base bit-flips bench simulate-statistics format schemas configuration docs recording screenshot notebook lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate-statistics claims format schemas configuration docs recording screenshot notebook lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
 
 simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/explanation/comparing.md
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulation
+
+claims: $(DEV) ## claims of papers, measured again: docs/explanation/claims.md; the first time fetches frameworks
+	@PYTHONPATH=. $(BIN)/python -m benchmarks.claims $(if $(ONLY),--only $(ONLY))
 
 format: $(DEV) ## write the code in the project's format
 	@$(BIN)/ruff format .

@@ -28,6 +28,7 @@ from benchlock.evaluator.analysis.layer_comparison import compare_layers
 from benchlock.evaluator.analysis.table_formats import table_document
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
+from benchlock.evaluator.records.training_agreement import describe_mlperf
 from benchlock.evaluator.workflows.compare import Arm, Comparison, shared_margins
 from benchlock.evaluator.workflows.comparison_texts import (
     FINDING_HEADINGS,
@@ -36,14 +37,18 @@ from benchlock.evaluator.workflows.comparison_texts import (
     format_metrics,
     format_verdicts,
     name_arm,
+    name_speeds,
 )
 from benchlock.evaluator.workflows.run_traces import describe_subject
 from benchlock.registry.lock.lock_assembly import change_seed
 from benchlock.registry.lock.lockfile import Lock
 
 
-def print_comparison(comparison: Comparison) -> None:
-    """Print the metrics of all arms side by side, then each further arm compared with the first."""
+def print_comparison(comparison: Comparison, *, mlperf: bool = False) -> None:
+    """Print the metrics of all arms side by side, then each further arm compared with the first.
+
+    ``mlperf`` adds MLPerf's convergence check of trainings.
+    """
     arms = [arm for arm in comparison.arms if not arm.control]
     if output.settings.format in ("csv", "md"):
         _print_one_table(comparison, arms)
@@ -63,6 +68,11 @@ def print_comparison(comparison: Comparison) -> None:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
             output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}", answer)
+    for text, speed in name_speeds(comparison):
+        output.echo()
+        output.echo_wrapped(text, speed.answer)
+        if mlperf:
+            output.echo_wrapped(f"  {describe_mlperf(speed)}")
 
 
 def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:
@@ -100,6 +110,7 @@ class _CompareOptions:
 
     layers: bool
     force: bool
+    mlperf: bool
     interleave: bool
     rounds: int | None
     margin: tuple[str, ...]
@@ -120,6 +131,7 @@ class _CompareOptions:
 )
 @click.option("--layers", is_flag=True, help="Compare the layers of two traced runs instead of their metrics.")
 @click.option("--force", is_flag=True, help="Show the metrics even if the runs are not comparable.")
+@click.option("--mlperf", is_flag=True, help="Add MLPerf's convergence check, for trainings.")
 @click.option("--interleave", is_flag=True, help="Run locks interleaved, with an A/A control of the first.")
 @click.option("--rounds", type=click.IntRange(min=FEWEST_ROUNDS), help=_ROUNDS)
 @click.option(
@@ -161,7 +173,7 @@ def compare(invocation: Invocation, /, targets: tuple[str, ...], **options: Any)
     if invocation.as_json:
         output.print_json(comparison_document(comparison))
     else:
-        print_comparison(comparison)
+        print_comparison(comparison, mlperf=settings.mlperf)
     if settings.interleave and (comparison.reasons or not all_equivalent(comparison, margins)):
         raise click.exceptions.Exit(EXIT_REFUSED)
 

@@ -21,6 +21,7 @@ from benchlock.evaluator.workflows.compare import (
     Margins,
     check_question,
     compare_recorded_runs,
+    compare_speeds,
     default_rounds,
     interleave,
     shared_margins,
@@ -185,4 +186,4 @@ def compare_by_id(
             f"these runs are not comparable with {ids[0]}: {'; '.join(comparison.reasons)}",
             next_step="compare runs with equal conditions, or show them anyway",
         )
-    return comparison
+    return compare_speeds(comparison, registry.store)

@@ -132,7 +132,9 @@ def lock_document(lock: Lock) -> dict[str, Any]:
 def comparison_document(comparison: "Comparison") -> dict[str, Any]:
     """Return the JSON document of a comparison: the report as over HTTP, and the runs."""
     runs = [
-        run_document(run) | {"model": lock_document(arm.lock)["model"]} for arm in comparison.arms for run in arm.runs
+        run_document(run) | {"model": {"name": arm.lock.subject.name, "version": arm.lock.subject.version}}
+        for arm in comparison.arms
+        for run in arm.runs
     ]
     return {**msgspec.to_builtins(comparison.report()), "runs": runs}
 

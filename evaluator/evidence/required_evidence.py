@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from benchlock.evaluator.harness.core.training_job import MEMORY
 from benchlock.evaluator.harness.tracing.trace_levels import EXPERIMENTS, TRACE_TENSORS
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.runner.run_stages import harness_version
@@ -36,7 +37,7 @@ _PAIRED: Final = "paired"
 FIRST_TRAININGS: Final = (1, 6)
 """The first version of the harness that trains recipes."""
 _TIME_TO_QUALITY: Final = "time_to_quality"
-_TENSOR_ROLES: Final = ("predictions", "reference", "samples", "pipeline-samples", "quality", "trace")
+_TENSOR_ROLES: Final = ("predictions", "reference", "samples", "pipeline-samples", "quality", "trace", "breakdown")
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
 _METERED: Final = (
@@ -111,6 +112,10 @@ def _has_pipeline_of_a_sweep(lock: Lock) -> bool:
 
 def _has_peak(lock: Lock) -> bool:
     return PEAK in lock.metrics
+
+
+def _has_breakdown(lock: Lock) -> bool:
+    return any(name in MEMORY for name in lock.metrics)
 
 
 def _is_traced(*experiments: str) -> Callable[[Lock], bool]:
@@ -205,6 +210,7 @@ _TABLE: Final = (
     Requirement(
         FIRST_TRAININGS, _is_scenario(_TIME_TO_QUALITY), ("predictions", "samples"), fields=("training.repeats",)
     ),
+    Requirement(FIRST_TRAININGS, _has_breakdown, ("breakdown",), fields=("training.breakdown",)),
     Requirement(FIRST_TRACED, _is_traced(), ("trace",), fields=_under("trace", "level", "calls", "rows")),
     *(
         Requirement(

@@ -1,7 +1,7 @@
 """Metrics of a training, recomputed from weights, raw samples, predictions and the labels of the dataset."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,11 @@ from safetensors.numpy import load_file
 
 from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.breakdown_evidence import check_ranking, measure_breakdown
 from benchlock.evaluator.evidence.prediction_scores import UnreadableLabelsError
 from benchlock.evaluator.harness.core.failures import Failure
 from benchlock.evaluator.harness.core.job_parser import parse_training
-from benchlock.evaluator.harness.core.training_job import TrainingJob
+from benchlock.evaluator.harness.core.training_job import MEMORY, TrainingJob
 from benchlock.evaluator.harness.datasets import open_samples
 from benchlock.evaluator.harness.training import decide_classes, digest_weights
 from benchlock.evaluator.harness.training.train_phase import find_scores
@@ -89,12 +90,7 @@ def measure_training(
     for repeat, (facts, result) in enumerate(zip(stated, results, strict=True)):
         steps = len(samples[f"{repeat}/loss"])
         _check_stated(job, repeat, facts, files, steps, is_reached=math.isfinite(result.epochs))
-    values = {definition.name: _series(definition.name, results, lock) for definition in find_definitions(lock)}
-    metrics = tuple(
-        metric
-        for definition in find_definitions(lock)
-        for metric in filter(None, [_summarise(definition, values[definition.name])])
-    )
+    metrics = tuple(_list_metrics(lock, results, files, document))
     durations = np.concatenate([samples[f"{repeat}/step_ns"] for repeat in range(len(results))])
     return TrainingEvidence(metrics, sum(result.claimed for result in results), digest_bytes(durations.tobytes()))
 
@@ -238,6 +234,22 @@ def _check_stated(
     for name, value in actual.items():
         if not isinstance(facts, Mapping) or facts.get(name) != value:
             raise InvalidInputError(f"the result states another {name} of repeat {repeat} than its blobs")
+
+
+def _list_metrics(
+    lock: Lock, results: Sequence[RepeatResult], files: Mapping[str, Path], document: Mapping[str, Any]
+) -> Iterator[Metric]:
+    """Yield the metrics of the lock that have a value."""
+    definitions = find_definitions(lock)
+    memory: Mapping[str, Metric] = {}
+    if any(definition.name in MEMORY for definition in definitions):
+        check_ranking(document)
+        memory = measure_breakdown(files["breakdown"])
+    for definition in definitions:
+        if definition.name in memory:
+            yield memory[definition.name]
+        elif metric := _summarise(definition, _series(definition.name, results, lock)):
+            yield metric
 
 
 _FIELDS = {

@@ -40,6 +40,7 @@ _PHASES = (
     "reference",
     "operator",
     "evaluate",
+    "breakdown",
     *(f"{TRAIN}{repeat}" for repeat in range(MAX_REPEATS)),
     *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
@@ -137,7 +138,8 @@ def _run(
 def _training(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the facts of each repeat of a training; None without repeats."""
     repeats = [report["repeat"] for phase, report in reports.items() if phase.startswith(TRAIN)]
-    return {"repeats": repeats} if repeats else None
+    breakdown = {"breakdown": reports["breakdown"]["breakdown"]} if "breakdown" in reports else {}
+    return {"repeats": repeats, **breakdown} if repeats else None
 
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

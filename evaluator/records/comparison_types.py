@@ -84,10 +84,58 @@ class ArmFinding(Finding, frozen=True, kw_only=True):
     against: DigestText
 
 
+class MlperfCheck(Struct, frozen=True, kw_only=True):
+    """The result of MLPerf's convergence check of the epochs of a training against those of the reference.
+
+    Attributes:
+        mean: The mean of the training without its best and worst repeat.
+        reference: The same of the reference.
+        cut: The least admitted mean.
+        too_fast: Whether the mean is below it.
+    """
+
+    mean: float
+    reference: float
+    cut: float
+    too_fast: bool
+
+
+class ConvergenceTest(Struct, frozen=True, kw_only=True):
+    """Whether trainings of ``lock`` need fewer epochs to their target than those of ``against``.
+
+    Attributes:
+        lock: The lock that is compared.
+        against: The lock of the reference.
+        answer: The answer of Welch's test.
+        repeats: The number of different repeats of the reference and of the lock.
+        missed: How many of them missed the target.
+        ratio: The ratio of the geometric means of epochs; None without the tests.
+        welch_p: The one-sided p-value of Welch's test on the logarithms of the epochs; None if a repeat missed the
+            target or a side has fewer than two.
+        permutation_p: The same of a permutation test.
+        mlperf: MLPerf's check; None without the tests and for fewer than 5 repeats a side.
+        reason: The answer in words.
+        self_reported: Whether code of a recipe could have forged the epochs, so the answer is informational.
+    """
+
+    lock: DigestText
+    against: DigestText
+    answer: Literal["faster", "slower", "undecided"]
+    repeats: tuple[int, int]
+    missed: tuple[int, int]
+    ratio: float | None = None
+    welch_p: float | None = None
+    permutation_p: float | None = None
+    mlperf: MlperfCheck | None = None
+    reason: str
+    self_reported: bool = False
+
+
 class ComparisonReport(Struct, frozen=True, kw_only=True):
     """A comparison; ``reasons`` are why the runs are not comparable, empty if they are.
 
-    ``replays`` name the runs that do not count because they repeat the samples of an earlier run.
+    ``replays`` name the runs that do not count because they repeat the samples of an earlier run; ``speeds`` are the
+    comparisons of trainings.
     """
 
     comparable: bool
@@ -96,3 +144,4 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     interleaved: bool
     arms: tuple[ArmReport, ...]
     findings: tuple[ArmFinding, ...]
+    speeds: tuple[ConvergenceTest, ...] = ()

@@ -41,7 +41,7 @@ def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[st
 
     Models, frameworks and images may differ, because these are compared. Dataset, split, scenario, limits, trace,
     definitions of metrics and harness must be equal, and so must host, platform and isolation; the price too where both
-    have a cost. The seeds of LoadGen may differ if nothing else does.
+    have a cost. The seeds of LoadGen may differ if nothing else does, seeds and number of repeats of trainings always.
     """
     (lock_a, run_a), (lock_b, run_b) = a, b
     failed = (f"{run.id} {_NEVER_RUN}" for run in (run_a, run_b) if run.end is None or run.end.outcome != "done")
@@ -57,7 +57,7 @@ def describe_offered(metric: str, *scenarios: str) -> str | None:
 def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
     parts: Mapping[str, tuple[Any, Any]] = {
         "dataset" if a.operator is UNSET else "operator": (a.inputs, b.inputs),
-        "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (a.scenario, b.scenario),
+        "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (_scenario(a), _scenario(b)),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
         "target of the training": (a.target, b.target),
@@ -77,6 +77,12 @@ def _without_seeds(lock: Lock) -> dict[str, Any]:
     parts["request"].pop("seed", None)
     parts["scenario"].pop("seeds", None)
     return lock.document | parts
+
+
+def _scenario(lock: Lock) -> dict[str, Any]:
+    """Return the scenario; of a training without its repeats, which are a sample of what it is compared by."""
+    sampled = () if lock.recipe is UNSET else ("seeds", "repeats")
+    return {key: value for key, value in lock.scenario.items() if key not in sampled}
 
 
 def _evaluation(lock: Lock) -> Any:  # noqa: ANN401 - the settings of a lock

@@ -61,7 +61,7 @@ from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.versions.semantic_version import parse_version
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
-_AT_ONCE: Final = 20
+_AT_ONCE: Final = 50
 """The number of whole records in memory at once; records that are older than the limits may have any size."""
 _KINDS: Final = ("runs", "run_ends", "imported_runs")
 
@@ -222,18 +222,28 @@ class Records:
         with read_transaction(self._engine) as connection:
             return tuple(map(RunId, connection.execute(select_newest(group, limit, before)).scalars()))
 
-    def read_newest(self, group: RunGroup, limit: int, most: int) -> NewestRuns:
-        """Read the newest runs of a group, and older ones until as many have times that are not flagged.
+    def read_newest(self, groups: Sequence[RunGroup], limit: int, most: int) -> tuple[NewestRuns, ...]:
+        """Read the newest runs of each group, and older ones until as many have times that are not flagged.
 
         The evidence of older runs with flagged times is not examined, because that is slow.
 
         Args:
-            group: The group.
-            limit: The number of runs whose times are not flagged.
-            most: The maximum number of runs to look at.
+            groups: The groups.
+            limit: The number of runs of a group whose times are not flagged.
+            most: The maximum number of runs of a group to look at.
         """
-        ids = self.list_newest(group, limit)
-        found, looked_at, passed_over = list(self.get_each(ids)), len(ids), 0
+        ids = [self.list_newest(group, limit) for group in groups]
+        read = {entry.id: entry for entry in self.get_each([id_ for each in ids for id_ in each])}
+        return tuple(
+            self._add_usable(group, each, (read[id_] for id_ in each if id_ in read), limit, most)
+            for group, each in zip(groups, ids, strict=True)
+        )
+
+    def _add_usable(
+        self, group: RunGroup, ids: Sequence[RunId], newest: Iterable[Run | DamagedRun], limit: int, most: int
+    ) -> NewestRuns:
+        """Return the ``newest`` runs of a group, and older ones until enough are usable."""
+        found, looked_at, passed_over = [*newest], len(ids), 0
         while len(ids) and looked_at < most and (missing := limit - sum(map(_counts, found))) > 0:
             ids = self.list_newest(group, min(_AT_ONCE, most - looked_at), ids[-1])
             looked_at += len(ids)

@@ -1,16 +1,36 @@
 """The agreement of two trainings: weights and losses bit by bit, or the numbers of epochs as distributions."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from benchlock.evaluator.statistics.convergence import SIGNIFICANCE, Equivalence, compare_failures, judge_equivalence
+from benchlock.artifacts.blob_store import FileStore, verify
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.comparison_types import ConvergenceTest, MlperfCheck
+from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.statistics.convergence import (
+    FEWEST_OLYMPIC,
+    SIGNIFICANCE,
+    Equivalence,
+    compare_failures,
+    find_convergence_point,
+    find_permutation_p,
+    find_welch_p,
+    judge_equivalence,
+    olympic_mean,
+)
+
+_SAMPLES = "samples"
+_FEWEST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +60,22 @@ def read_training(details: Any, samples: Path) -> Training:  # noqa: ANN401 - th
         )
     except (SafetensorError, OSError, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"cannot read the training: {error}") from error
+
+
+def load_training(run: Run, store: FileStore) -> Training:
+    """Return the training of a done run.
+
+    Raises:
+        IntegrityError: Its samples do not match their digest.
+        InvalidInputError: They are missing or malformed.
+    """
+    assert run.end is not None
+    try:
+        blob = run.end.blobs[_SAMPLES]
+        verify(store, blob.digest, name=f"{run.id} {_SAMPLES}", size=blob.size)
+        return read_training(run.end.details, store.path(blob.digest))
+    except (ValueError, KeyError) as error:
+        raise InvalidInputError(f"{run.id}: {error}", where=run.id, next_step="choose another run") from error
 
 
 def find_different_bits(original: Training, again: Training) -> str | None:
@@ -107,3 +143,79 @@ def _describe(result: Equivalence, margin: float) -> str:
         return text
     needed = "more than 1000" if result.needed is None else f"about {result.needed}"
     return f"{text}: {needed} repeats a side would decide"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedLock:
+    """A lock with the trainings of its runs."""
+
+    lock: Digest
+    trainings: tuple[Training, ...]
+
+    @property
+    def epochs(self) -> list[float | None]:
+        """Return the epochs of the repeats; repeats with equal weights are one training and count once."""
+        pairs = (pair for training in self.trainings for pair in zip(training.weights, training.epochs, strict=True))
+        return list(dict(pairs).values())
+
+
+def compare_speed(reference: TrainedLock, other: TrainedLock) -> ConvergenceTest:
+    """Test whether the trainings of one lock need fewer epochs than those of another, over all repeats.
+
+    Welch's test of the logarithms decides, at 5 % in either direction. A repeat that missed the target has no number of
+    epochs, so with one of them only the shares that missed it are compared.
+    """
+    sides = [reference.epochs, other.epochs]
+    first, second = ([epochs for epochs in side if epochs is not None] for side in sides)
+    repeats = (len(sides[0]), len(sides[1]))
+    missed = (repeats[0] - len(first), repeats[1] - len(second))
+    speed = ConvergenceTest(
+        lock=other.lock, against=reference.lock, answer="undecided", repeats=repeats, missed=missed, reason=""
+    )
+    if any(missed):
+        p = compare_failures((missed[0], repeats[0]), (missed[1], repeats[1]))
+        reason = (
+            f"{missed[1]} of {repeats[1]} repeats missed the target, of the reference {missed[0]} of {repeats[0]} "
+            f"(Fisher's test, p = {p:.2g}), so their epochs are unknown"
+        )
+        return replace(speed, reason=reason)
+    if min(repeats) < _FEWEST:
+        return replace(speed, reason="at least 2 different repeats a side are needed; equal weights count once")
+    return _test_epochs(speed, first, second)
+
+
+def _test_epochs(speed: ConvergenceTest, reference: Sequence[float], other: Sequence[float]) -> ConvergenceTest:
+    logarithms = [[math.log(epochs) for epochs in side] for side in (reference, other)]
+    welch, permutation = (find_p(logarithms[0], logarithms[1]) for find_p in (find_welch_p, find_permutation_p))
+    quotient = math.exp(float(np.mean(logarithms[1]) - np.mean(logarithms[0])))
+    reason = (
+        f"{quotient:.3g} times the epochs, {len(other)} repeats against {len(reference)}; that it is faster: "
+        f"Welch's test p = {welch:.2g}, permutation test p = {permutation:.2g}"
+    )
+    return replace(
+        speed,
+        answer="faster" if welch < SIGNIFICANCE else "slower" if welch > 1 - SIGNIFICANCE else "undecided",
+        ratio=quotient,
+        welch_p=welch,
+        permutation_p=permutation,
+        mlperf=_check_by_mlperf(reference, other) if min(speed.repeats) >= FEWEST_OLYMPIC else None,
+        reason=reason,
+    )
+
+
+def _check_by_mlperf(reference: Sequence[float], runs: Sequence[float]) -> MlperfCheck:
+    mean, point = olympic_mean(runs), find_convergence_point(reference, len(runs))
+    assert mean is not None
+    return MlperfCheck(mean=mean, reference=point.mean, cut=point.cut, too_fast=mean < point.cut)
+
+
+def describe_mlperf(speed: ConvergenceTest) -> str:
+    """Describe MLPerf's check of a comparison in a sentence, with its true level."""
+    check = speed.mlperf
+    if check is None:
+        return f"MLPerf's check needs {FEWEST_OLYMPIC} repeats a side that reach the target"
+    answer = "converges too fast" if check.too_fast else "passes"
+    return (
+        f"MLPerf's check: {answer}: olympic mean {check.mean:.4g} epochs, least admitted {check.cut:.4g} for the "
+        f"reference's {check.reference:.4g}; it rejects equal trainings in 8 to 10 % of cases, not in its nominal 5 %"
+    )

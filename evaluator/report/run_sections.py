@@ -18,6 +18,7 @@ from benchlock.evaluator.charts.scatter_charts import Point, draw_points
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.harness.core.job import COLD_PHASES
 from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.single_run import describe_histogram
@@ -26,6 +27,7 @@ from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, M
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.workflows.compare import Arm
 from benchlock.registry.lock.lockfile import dataset_of
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 _MEGABYTE: Final = 1e6
 _CURVES: Final = 6
@@ -94,8 +96,13 @@ def _results(systems: Sequence[System]) -> Section:
 
 
 def choose_quality(systems: Sequence[System]) -> str:
-    """Return the first metric of predictions that all systems have, or else the first that one has."""
-    names = [name for system in systems for name in system.qualities]
+    """Return the first metric of predictions that all systems have, or else the first that one has.
+
+    They are in the order of their definitions, in which the main metric of a task comes before calibration.
+    """
+    order = {name: place for place, name in enumerate(DEFINITIONS)}
+    qualities = {key: metric.name for system in systems for key, metric in system.qualities.items()}
+    names = sorted(qualities, key=lambda key: order[qualities[key]])
     return next((name for name in names if all(name in system.metrics for system in systems)), [*names, "quality"][0])
 
 
@@ -227,8 +234,12 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
         name: {size: rate.value / rates[min(rates)].value for size, rate in rates.items()}
         for name, rates in sweeps.items()
     }
-    answers = tuple(_advise(name, rates) for name, rates in sweeps.items())
-    curves = [_draw_curve(name, rates) for name, rates in [*sweeps.items()][:_CURVES]]
+    flagged = {system.name: reason for system in systems if (reason := _explain_flags(system))}
+    answers = tuple(
+        f"{name}: no batch size is recommended, because {flagged[name]}." if name in flagged else _advise(name, rates)
+        for name, rates in sweeps.items()
+    )
+    curves = [_draw_curve(name, rates, is_advised=name not in flagged) for name, rates in [*sweeps.items()][:_CURVES]]
     rest = f" The chart has the first {_CURVES} of {len(sweeps)} systems." if len(sweeps) > _CURVES else ""
     throughput = draw_batches(
         f"{prefix}batch-throughput",
@@ -276,9 +287,14 @@ def _doubt(rates: Mapping[int, Metric], optimum: int) -> str:
     return f"; the intervals overlap so far that batch {low:.0f} may do" if low is not None and low < optimum else ""
 
 
-def _draw_curve(name: str, rates: Mapping[int, Metric]) -> BatchCurve:
+def _explain_flags(system: System) -> str:
+    """Return why the times of a system decide nothing; empty if they may."""
+    return next(filter(None, map(explain_unusable_times, system.runs)), "")
+
+
+def _draw_curve(name: str, rates: Mapping[int, Metric], *, is_advised: bool) -> BatchCurve:
     points = tuple(Rate(size, rate.value, find_ends(rate.ci)) for size, rate in sorted(rates.items()))
-    return BatchCurve(name, points, _judge(rates)[0] if _have_intervals(rates) else None)
+    return BatchCurve(name, points, _judge(rates)[0] if is_advised and _have_intervals(rates) else None)
 
 
 def _have_intervals(rates: Mapping[int, Metric]) -> bool:

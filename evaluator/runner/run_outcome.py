@@ -43,6 +43,7 @@ FILES = {
     "peak-loadgen-detail": "peak-loadgen-detail.txt",
     "trace": "trace.safetensors",
     "trace-native": "trace-native.zip",
+    "breakdown": "breakdown.safetensors",
     **{f"weights-{repeat}": f"weights-{repeat}.safetensors" for repeat in range(MAX_REPEATS)},
 }
 """The files of a run that are stored, by role: their paths in the output folder."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.records.comparison_types import (
@@ -18,6 +20,7 @@ from benchlock.evaluator.records.comparison_types import (
     ArmReport,
     ComparisonReport,
     ComparisonTurn,
+    ConvergenceTest,
     new_comparison_id,
     read_turn,
 )
@@ -26,6 +29,7 @@ from benchlock.evaluator.records.replayed_runs import drop_replays
 from benchlock.evaluator.records.run_comparison import describe_offered, list_incomparabilities, question_differences
 from benchlock.evaluator.records.run_types import RecordedRuns, Run, RunId
 from benchlock.evaluator.records.timing_validity import QUIET_HOST, describe_unusable_times, explain_unusable_times
+from benchlock.evaluator.records.training_agreement import TrainedLock, compare_speed, load_training
 from benchlock.evaluator.statistics.equivalence import (
     ROUND_DRIFT,
     centre,
@@ -43,6 +47,7 @@ from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedT
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_automatic, is_quality
+from benchlock.registry.requests.evaluation_request import EPOCHS
 
 Pair = Callable[["LockedRun", Sequence["LockedRun"]], list[PairedTests]]
 """A function that compares a run with others of the same samples, sample by sample.
@@ -95,6 +100,7 @@ class Comparison(msgspec.Struct, frozen=True):
         reasons: Why the runs are not comparable.
         findings: For each further arm its findings against the first.
         replays: A sentence on each run that does not count because an earlier run has the same samples.
+        speeds: For each further arm of trainings whether it needs fewer epochs; see ``compare_speeds``.
     """
 
     arms: tuple[Arm, ...]
@@ -102,6 +108,7 @@ class Comparison(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...]
     findings: tuple[tuple[Arm, tuple[Finding, ...]], ...]
     replays: tuple[str, ...] = ()
+    speeds: tuple[ConvergenceTest, ...] = ()
 
     def report(self) -> ComparisonReport:
         """Return the comparison with the ids of its locks and runs in place of them."""
@@ -117,6 +124,7 @@ class Comparison(msgspec.Struct, frozen=True):
                 for arm, findings in self.findings
                 for finding in findings
             ),
+            speeds=self.speeds,
         )
 
 
@@ -308,6 +316,28 @@ def compare_runs(pairs: Sequence[LockedRun], pair: Pair | None = None) -> Compar
         )
     counted = [(lock, run) for lock, run in pairs if run in distinct]
     return replace(_compare_distinct(counted, pair), replays=replays)
+
+
+def compare_speeds(comparison: Comparison, store: FileStore) -> Comparison:
+    """Return the comparison with the tests of whether one training is faster, if it compares trainings to a target.
+
+    Args:
+        comparison: The comparison of runs.
+        store: The store of their samples.
+
+    Raises:
+        IntegrityError: Samples do not match their digest.
+        InvalidInputError: The samples of a run are missing or malformed.
+    """
+    arms = [arm for arm in comparison.arms if not arm.control]
+    runs = [run for arm in arms for run in arm.runs]
+    is_training = all(arm.lock.recipe is not UNSET and arm.lock.target is not UNSET for arm in arms)
+    if not is_training or comparison.reasons or any(run.end is None or run.end.outcome != "done" for run in runs):
+        return comparison
+    first, *others = (TrainedLock(arm.lock.id, tuple(load_training(run, store) for run in arm.runs)) for arm in arms)
+    is_reported = any(arm.is_self_reported(EPOCHS) for arm in arms)
+    speeds = tuple(replace(compare_speed(first, other), self_reported=is_reported) for other in others)
+    return replace(comparison, speeds=speeds)
 
 
 def _compare_distinct(pairs: Sequence[LockedRun], pair: Pair | None) -> Comparison:

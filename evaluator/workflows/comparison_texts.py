@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from benchlock.evaluator.records.comparison_types import ConvergenceTest
 from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval
@@ -49,6 +50,17 @@ def name_arm(comparison: Comparison, arm: Arm) -> str:
     name = f"{arm.lock.subject.name} {arm.lock.subject.version}"
     alike = [other for other in comparison.arms if other.lock.id == arm.lock.id and not other.control]
     return f"{name}, {arm.runs[0].id[:_SHORT]}" if len(alike) > 1 else name
+
+
+def name_speeds(comparison: Comparison) -> list[tuple[str, ConvergenceTest]]:
+    """Return each test of whether one training is faster, with a sentence on it."""
+    first, *others = (arm for arm in comparison.arms if not arm.control)
+    texts = []
+    for arm, speed in zip(others, comparison.speeds, strict=False):
+        answer = speed.answer + format_mark(is_reported=speed.self_reported)
+        names = f"{name_arm(comparison, arm)} against {name_arm(comparison, first)}"
+        texts.append((f"{names}: {answer}: {speed.reason}", speed))
+    return texts
 
 
 def _format_ends(ci: Interval) -> str:

@@ -21,7 +21,7 @@ from benchlock.evaluator.records.prediction_agreement import PredictionAgreement
 from benchlock.evaluator.records.replayed_runs import drop_replays, is_replay
 from benchlock.evaluator.records.run_comparison import Sides, differing_processors, host_differences, judge
 from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run, RunFilter, RunId
-from benchlock.evaluator.records.training_agreement import compare_distributions, find_different_bits, read_training
+from benchlock.evaluator.records.training_agreement import compare_distributions, find_different_bits, load_training
 from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
@@ -299,15 +299,7 @@ def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> 
     Equal bits always decide, different ones on the same kind of processor alone. On another one, a request for bits is
     undecided unless it states the margin of epochs.
     """
-    trainings = []
-    for run in (original, again):
-        assert run.end is not None
-        blob = run.end.blobs[SAMPLES]
-        verify(store, blob.digest, name=f"{run.id} {SAMPLES}", size=blob.size)
-        try:
-            trainings.append(read_training(run.end.details, store.path(blob.digest)))
-        except ValueError as error:
-            raise InvalidInputError(f"{run.id}: {error}", where=run.id, next_step="choose another run") from error
+    trainings = [load_training(run, store) for run in (original, again)]
     ids = (original.id, again.id)
     difference = find_different_bits(trainings[0], trainings[1])
     margin = margins_of(lock).get(EPOCHS)

@@ -19,7 +19,14 @@ from benchlock.registry.lock.split_checks import (
 from benchlock.registry.lock.training_settings import resolve_settings
 from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import ConstantInput, ImageInput, Output, StateInput
-from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, SCORED, check_metrics
+from benchlock.registry.manifests.metric_definitions import (
+    DECIDED,
+    DEFINITIONS,
+    GRADIENT,
+    MEMORY,
+    SCORED,
+    check_metrics,
+)
 from benchlock.registry.requests.evaluation_request import EPOCHS, Request
 from benchlock.registry.requests.hardware_requirements import CPU
 from benchlock.registry.requests.request_types import BatchSweep, TrainingRequestDocument
@@ -94,6 +101,8 @@ class ChosenRecipe:
 Chosen = ChosenManifests | ChosenOperator | ChosenRecipe
 """The published manifests of a resolution of any level."""
 _TRAINED: Final = ("pytorch",)
+_BROKEN_DOWN: Final = ("pytorch",)
+"""The predictors whose trainings have a breakdown of a step."""
 """The predictors whose frameworks the harness can train in."""
 
 
@@ -115,6 +124,13 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
             f"framework/{framework.name} cannot train here",
             where="framework.name",
             next_step=f"choose a framework with the predictor {', '.join(_TRAINED)}",
+        )
+    asked = [name for name in content.metrics if name in MEMORY]
+    if asked and framework.predictor not in _BROKEN_DOWN:
+        raise InvalidInputError(
+            f"{asked[0]} needs a profile of the memory, which the predictor {framework.predictor} does not have",
+            where="metrics",
+            next_step=f"remove {', '.join(asked)}",
         )
     if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
         raise InvalidInputError(

@@ -24,6 +24,16 @@ TRAINING: Final = ("time_to_quality",)
 """The scenario of trainings, whose metrics are medians over repeats."""
 TRAINING_COST: Final = "training_cost"
 """The metric of trainings that needs a price in the request."""
+MEMORY: Final = (
+    "step_memory",
+    "memory_weights",
+    "memory_gradients",
+    "memory_optimizer",
+    "memory_saved",
+    "memory_transient",
+    "memory_growth",
+)
+"""The metrics of trainings that state the memory of a step, its parts, and what a step does not release."""
 GRADIENT: Final = "gradient_error"
 """The metric that needs a description of its check in the request."""
 COST: Final = "cost_per_million"
@@ -140,6 +150,7 @@ _ALL = (
     MetricDefinition("training_throughput", "samples/s", "higher", scenarios=TRAINING),
     MetricDefinition(TRAINING_COST, "currency", "lower", scenarios=TRAINING),
     MetricDefinition("final_quality", "fraction", "higher", scenarios=TRAINING),
+    *(MetricDefinition(name, "B", "lower", scenarios=TRAINING, signed=name in MEMORY[-2:]) for name in MEMORY),
     *(MetricDefinition(name, "ratio", "lower", scenarios=OPERATOR) for name in ("error_l2", "error_linf", GRADIENT)),
     *(
         MetricDefinition(

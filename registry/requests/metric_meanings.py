@@ -53,6 +53,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "training_throughput": "samples trained on in a second",
     "training_cost": "cost of time_to_quality at the price of the machine",
     "final_quality": "median quality of the final weights of a repeat",
+    "step_memory": "most memory that the tensors of a training step take at once",
+    "memory_weights": "part of step_memory: weights and buffers",
+    "memory_gradients": "part of step_memory: gradients",
+    "memory_optimizer": "part of step_memory: the state of the optimizer",
+    "memory_saved": "part of step_memory: what the forward pass saves for the backward pass",
+    "memory_transient": "part of step_memory: the rest, such as the workspace of operators",
+    "memory_growth": "memory that a training step does not release; a leak is above 0",
 }
 """The meaning of each metric that a request can name, and of each group of metrics."""
 _BETTER: Final = {"higher": "higher is better", "lower": "lower is better", "none": ""}

@@ -67,6 +67,8 @@ def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     lock, run = trained
     first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
     verdict = published.done("rerun", lock, "--against", run["run"])
+    (speed,) = published.done("compare", run["run"], verdict["run"], "--mlperf")["speeds"]
+    assert (speed["answer"], speed["ratio"], speed["repeats"]) == ("undecided", 1, [REPEATS, REPEATS])
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
     second = published.done("promote", verdict["run"], "--as", "digits-cnn@1.0.0")
     assert (first["changed"], second["changed"]) == (True, False)
@@ -115,3 +117,51 @@ seed: 7
     run = published.done("run", lock)
     (metric,) = run["end"]["metrics"]
     assert metric["value"] >= 0.9
+
+
+MEMORY = ("weights", "gradients", "optimizer", "saved", "transient")
+LEAK = """
+KEPT = []
+
+
+class Leaky(nn.Module):
+    def forward(self, values):
+        KEPT.append(__import__("torch").zeros(2 << 20))
+        return values
+
+
+def build_leaky(weights):
+    network = build(weights)
+    return network if weights else nn.Sequential(*network, Leaky())
+"""
+
+
+@pytest.mark.parametrize("leaked", [0, 8 << 20])
+def test_the_memory_of_a_step_is_the_sum_of_its_parts_and_a_leak_is_found(
+    published: Commands, tmp_path: Path, leaked: int
+) -> None:
+    name = "digits-leaky" if leaked else "digits-cnn-adam"
+    if leaked:
+        text = (EXAMPLES / "training" / "recipe.yaml").read_text()
+        (tmp_path / "network.py").write_text((EXAMPLES / "training" / "network.py").read_text() + LEAK)
+        (tmp_path / "recipe.yaml").write_text(
+            text.replace("digits-cnn-adam", name).replace("function: build}", "function: build_leaky}")
+        )
+        published.done("publish", tmp_path / "recipe.yaml")
+    asked = "".join(f"  - memory_{part}\n" for part in (*MEMORY, "growth"))
+    lock = lock_request(
+        published,
+        tmp_path,
+        **{"digits-cnn-adam": name, "repeats: 3": "repeats: 1", "epochs: 40": "epochs: 2", "value: 0.9": "value: 0.1"},
+        **{"  - final_quality\n": f"  - final_quality\n  - step_memory\n{asked}"},
+    )
+    run = published.done("run", lock)
+    values = {metric["name"]: metric["value"] for metric in run["end"]["metrics"]}
+    assert values["step_memory"] == sum(values[f"memory_{part}"] for part in MEMORY)
+    assert values["memory_growth"] == leaked
+    parameters = 16 * 9 + 16 + 32 * 16 * 9 + 32 + 128 * 10 + 10
+    assert values["memory_weights"] == 4 * parameters
+    assert values["memory_optimizer"] >= 2 * values["memory_weights"]  # and its counts of steps
+    assert values["memory_saved"] > 0
+    operators = run["end"]["details"]["training"]["breakdown"]["operators"]
+    assert "convolution_backward" in {operator["kind"] for operator in operators[:3]}

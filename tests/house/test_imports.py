@@ -120,7 +120,11 @@ def test_a_library_has_at_most_its_owners(library: str) -> None:
     assert len(owners - beside) <= 1, owners
     # A framework's profiler, its operators and its training lie beside its predictor, in modules of the same name.
     names = (
-        owner.rpartition("/")[2].replace("_operators.py", ".py").replace("_training.py", ".py") for owner in beside
+        owner.rpartition("/")[2]
+        .replace("_operators.py", ".py")
+        .replace("_training.py", ".py")
+        .replace("_profile.py", ".py")
+        for owner in beside
     )
     assert {f"{harness}predictors/{name}" for name in names} <= owners, owners
 

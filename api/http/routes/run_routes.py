@@ -343,10 +343,11 @@ def _page(registry: LocalRegistry, chosen: RunFilter, before: RunId | None, limi
 
 def _compare_runs(registry: LocalRegistry, data: wire.ComparisonRequest) -> ComparisonReport:
     from benchlock.evaluator.evidence.prediction_scores import PAIRS, PredictionPairs  # noqa: PLC0415 - as below
-    from benchlock.evaluator.workflows.compare import compare_recorded_runs  # noqa: PLC0415 - imports numpy
+    from benchlock.evaluator.workflows.compare import compare_recorded_runs, compare_speeds  # noqa: PLC0415 - imports numpy
 
     pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, registry.home / PAIRS)
-    return compare_recorded_runs(registry.records, registry.read_lock, data.runs, pairs.compare_all).report()
+    comparison = compare_recorded_runs(registry.records, registry.read_lock, data.runs, pairs.compare_all)
+    return compare_speeds(comparison, registry.store).report()
 
 
 def _judge_run(registry: LocalRegistry, data: wire.VerdictRequest) -> Verdict:

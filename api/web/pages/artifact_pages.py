@@ -120,7 +120,11 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
         **_bound("outputs", document.get("outputs", ()), PORTS, _list_ports),
         "shown": {"files": replace(tables["files"], rows=files)},
         "file_count": len(tables["files"].rows),
-        "downloads": find_downloads(registry.store, (str(row[-1]) for row in files)),
+        "downloads": find_downloads(
+            registry.store,
+            [str(row[-1]) for row in files],
+            {str(row[-1]): f"{name}-{reference.version}-{row[0]}".replace("/", "-") for row in files},
+        ),
         "manifest": msgspec.json.format(text, indent=2).decode() if len(text) <= MANIFEST else "",
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
         "range": versions,

@@ -27,15 +27,17 @@ from benchlock.evaluator.records.evidence_status import SCRATCH
 from benchlock.evaluator.records.run_texts import format_mark
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
+from benchlock.evaluator.records.training_agreement import describe_mlperf
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
 from benchlock.evaluator.report.sections import list_charts
 from benchlock.evaluator.report.systems import System, group_systems
-from benchlock.evaluator.workflows.compare import check_question, compare_runs
+from benchlock.evaluator.workflows.compare import check_question, compare_runs, compare_speeds
 from benchlock.evaluator.workflows.comparison_texts import (
     format_flags,
     format_metrics,
     format_verdicts,
     name_arm,
+    name_speeds,
 )
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
@@ -220,7 +222,7 @@ def _add_comparison(
 ) -> None:
     """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
     prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, registry.home / PAIRS)
-    comparison = compare_runs(pairs, prediction_pairs.compare_all)
+    comparison = compare_speeds(compare_runs(pairs, prediction_pairs.compare_all), registry.store)
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
     context["flagged"] = _count_flagged([run for _, run in pairs])
@@ -229,6 +231,7 @@ def _add_comparison(
         return
     context["shows_figures"], context["comparison"] = True, comparison.report()
     context["answers"] = tuple(_list_answers(comparison))
+    context["speeds"] = tuple(f"{answer}. {describe_mlperf(speed)}." for answer, speed in name_speeds(comparison))
     context["usable"] = () if comparison.reasons else tuple(_compare_usable(pairs, comparison))
     tables |= {"findings": _tabulate_findings(comparison), _MEASURED: _tabulate_results(comparison)}
     try:

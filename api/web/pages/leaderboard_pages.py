@@ -41,6 +41,12 @@ _COLUMNS: Final = (
     Column("runs", None, "Done runs."),
     Column("newest", None, "When the newest of them began, UTC."),
 )
+_UNRANKED: Final = (
+    Column("model", None, "The model and its version."),
+    Column("run", None, "The run."),
+    Column("lock", None, "The lock that ran."),
+    Column("reason", None, "Why its times decide nothing."),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,8 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     groups = registry.records.group_done(VersionSelector.parse(_pin(query.dataset)))
     found = _find_locks(registry, groups, query.split)
     pairs, group_of, left_out, search = _read_runs(registry, found[:SYSTEMS])
-    boards = make_boards(pairs, registry.store, group_of) if pairs else ()
+    ranked = [(lock, run) for lock, run in pairs if explain_unusable_times(run) is None]
+    boards = make_boards(ranked, registry.store, group_of) if ranked else ()
     unreadable = sum(group.runs for group, lock in found if lock is None)
     if unreadable:
         left_out["whose lock cannot be read"] = unreadable
@@ -142,6 +149,8 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
         for table in (board.table, board.batches.table if board.batches else None)
         if table is not None
     }
+    if len(ranked) < len(pairs):
+        tables["unranked"] = _tabulate_unranked(pairs)
     title = f"Leaderboard of {query.dataset}{f', {query.split}' if query.split else ''}"
     facts = {name: context[name] for name in ("dataset", "limit", "left_out")} | {"split": query.split}
     facts["boards"] = [
@@ -151,6 +160,16 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     breadcrumbs = (("/leaderboards", "Leaderboards"),)
     charts = [chart for board in boards for chart in (*board.charts, *(board.batches.charts if board.batches else ()))]
     return Page("leaderboard", title, context, tables, json_path, breadcrumbs, charts=tuple(charts), facts=facts)
+
+
+def _tabulate_unranked(pairs: Sequence[tuple[Lock, Run]]) -> Table:
+    """Return the runs whose times decide nothing, with the reason."""
+    rows = tuple(
+        (f"{lock.subject.name} {lock.subject.version}", run.id, lock.id, reason)
+        for lock, run in pairs
+        if (reason := explain_unusable_times(run)) is not None
+    )
+    return Table("unranked", "Runs without a rank, newest first", _UNRANKED, rows)
 
 
 def _pin(dataset: str) -> str:
@@ -186,8 +205,8 @@ def _read_runs(
     limit = max(1, min(_MOST_OF_GROUP, READ // max(1, len(locked))))
     pairs, group_of, left_out = list[tuple[Lock, Run]](), dict[RunId, RunGroup](), Counter[str]()
     passed_over, usable, unsearched = Counter[Digest](), set[Digest](), list[RunGroup]()
-    for group, lock in locked:
-        newest = registry.records.read_newest(group, limit, LOOKED_AT)
+    read = registry.records.read_newest([group for group, _ in locked], limit, LOOKED_AT)
+    for (group, lock), newest in zip(locked, read, strict=True):
         passed_over[lock.id] += newest.passed_over
         is_usable = False
         for run in newest.entries:

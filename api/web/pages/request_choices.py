@@ -23,7 +23,7 @@ from benchlock.registry.lock.lock_creation import check_choices
 from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs
 from benchlock.registry.manifests import Dataset, Image, Manifest, Model
 from benchlock.registry.manifests.manifest_types import Platform, Task
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, expand, is_quality
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, check_metrics, expand, is_quality
 from benchlock.registry.requests.evaluation_request import Request, parse_request
 from benchlock.registry.requests.metric_meanings import describe_metric
 from benchlock.registry.requests.request_form import (
@@ -159,8 +159,17 @@ class RequestChoices:
         for name in dict.fromkeys(names):
             others = [other for other in requested if other != name]
             reason = self._explain(("metrics", ", ".join(others)), ("metrics", ", ".join([*others, name])))
+            reason = reason or self._explain_metric(name)
             choices.append(Choice(name, reason, name in chosen, hint=describe_metric(name)))
         return choices
+
+    def _explain_metric(self, name: str) -> str:
+        """Return why the task of the model does not give a metric; it is known before there is a split."""
+        try:
+            check_metrics(None if self.model is None else self.model.task, None, [name])
+        except InvalidInputError as error:
+            return error.what
+        return ""
 
     def _list_platforms(self) -> dict[str, list[str]]:
         """Return the parts of the platforms that images provide for the offered frameworks."""

@@ -8,6 +8,16 @@ from typing import Any
 from .job import Code, Dataset, Job
 from .scenarios import JobError, check_minimum, read_optional, read_required
 
+MEMORY = (
+    "step_memory",
+    "memory_weights",
+    "memory_gradients",
+    "memory_optimizer",
+    "memory_saved",
+    "memory_transient",
+    "memory_growth",
+)
+"""The metrics of the phase ``breakdown``."""
 METRICS = (
     "epochs_to_quality",
     "epochs_to_quality_olympic",
@@ -17,6 +27,7 @@ METRICS = (
     "training_throughput",
     "training_cost",
     "final_quality",
+    *MEMORY,
 )
 MAX_REPEATS = 64
 TRAIN = "train-"
@@ -90,8 +101,9 @@ class TrainingJob:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """The phases to run, in order: each repeat in its own process, then the evaluation of all weights."""
-        return (*(f"{TRAIN}{repeat}" for repeat in range(len(self.seeds))), "evaluate")
+        """The phases to run, in order: each repeat in its own process, the evaluation of all weights, a breakdown."""
+        repeats = (f"{TRAIN}{repeat}" for repeat in range(len(self.seeds)))
+        return (*repeats, "evaluate", *(("breakdown",) if set(MEMORY) & set(self.metrics) else ()))
 
 
 def derive_purpose_seed(seed: int, purpose: str) -> int:

@@ -85,8 +85,10 @@ def _report_operator(phase: str, job: OperatorJob, folder: Path, output: Path) -
 
 
 def _report_training(phase: str, job: TrainingJob, folder: Path, output: Path) -> Mapping[str, Any]:
-    from ..training import evaluation_phase, train_phase
+    from ..training import breakdown_phase, evaluation_phase, train_phase
 
+    if phase == "breakdown":
+        return breakdown_phase.run(job, folder, output)
     if phase.startswith(TRAIN):
         return train_phase.run(job, folder, output, int(phase.removeprefix(TRAIN)))
     return evaluation_phase.run(job, folder, output)

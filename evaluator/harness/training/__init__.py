@@ -4,10 +4,11 @@ One module per framework has a function ``build(job, folder, seed) -> Trainer``,
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,34 @@ from ..quality.classification import decisions
 
 _TRAINERS = {"pytorch": "pytorch_training"}
 """The module of each framework that can train, by predictor."""
+
+
+TRANSIENT: Final = 0
+"""The category of memory that has no other purpose, such as the workspace of an operator."""
+GRADIENTS: Final = 1
+SAVED: Final = 2
+"""The category of what the forward pass saves for the backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """What one training step takes.
+
+    Attributes:
+        weights: The bytes of weights and buffers, which are held before and after the step.
+        optimizer: The bytes of the state of the optimizer, held likewise.
+        gradients: The bytes of the gradients, which the step leaves.
+        bytes: Each allocation in order [changes]; a release is negative.
+        categories: ``TRANSIENT``, ``GRADIENTS`` or ``SAVED`` for each change [changes].
+        operators: The CPU time of each kind of operator, in nanoseconds.
+    """
+
+    weights: int
+    optimizer: int
+    gradients: int
+    bytes: NDArray[np.int64]
+    categories: NDArray[np.int64]
+    operators: Mapping[str, int]
 
 
 class Trainer(Protocol):

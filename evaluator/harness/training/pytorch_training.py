@@ -14,6 +14,8 @@ from ..core.training_job import TrainingJob, derive_purpose_seed
 from ..predictors import CPU, Tensors, map_by_position
 from ..predictors.pytorch import set_threads
 from ..steps.python_step import load_function
+from . import StepProfile
+from .pytorch_profile import ProfiledStep
 
 _OPTIMIZERS: Mapping[str, tuple[Any, tuple[str, ...]]] = {
     "sgd": (torch.optim.SGD, ("lr", "momentum", "weight_decay")),
@@ -42,11 +44,17 @@ class PyTorchTrainer:
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         """Update the weights with one batch; return its mean loss before the update."""
         self._optimizer.zero_grad(set_to_none=True)
-        answer = self._module(*self._tensors(batch))
-        loss = self._loss(answer, torch.from_numpy(labels))
+        loss = self._find_loss(batch, labels)
         loss.backward()
         self._optimizer.step()
         return float(loss.item())
+
+    def profile_step(self, batch: Tensors, labels: NDArray[np.int64]) -> StepProfile:
+        """Update the weights with one batch; return what that took."""
+        return ProfiledStep(self._module, self._optimizer).run(lambda: self._find_loss(batch, labels))
+
+    def _find_loss(self, batch: Tensors, labels: NDArray[np.int64]) -> Any:  # noqa: ANN401 - as above
+        return self._loss(self._module(*self._tensors(batch)), torch.from_numpy(labels))
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs for a batch."""

@@ -324,7 +324,9 @@ def test_stored_files_are_downloads_and_missing_ones_are_not(seeds: Seeds) -> No
     provenance = text(make_provenance(registry, run.id))
     artifact = make_artifact(registry, "model/digits", "")
     for row in artifact.tables["files"].rows:
-        assert f'<a href="/v1/blobs/sha256:{row[-1]}" download="{row[0]}">{row[0]}</a>' in text(artifact)
+        name = f"digits-1.0.0-{row[0]}".replace("/", "-")
+        link = f'<a href="/v1/blobs/sha256:{row[-1]}?name={name}" download="{name}">{row[0]}</a>'
+        assert link in text(artifact)
     for page in (shown, provenance):
         assert all(
             f'href="/v1/blobs/{blob.digest}?name={name_run_file(run.id, role)}"' in page for role, blob in stored

@@ -373,6 +373,13 @@ def test_comparable_runs_are_shown_with_findings_and_report(registry: LocalRegis
     assert "benchlock compare --interleave " + " ".join(run.start.lock for run in runs) in text
     assert "Not comparable" not in text
     assert "anyway=1" not in text
+    assert "What noise and margin mean" in text
+    charts = [chart for section in page.context["sections"] for chart in section.charts]
+    paragraphs = " ".join(" ".join(section.answer) for section in page.context["sections"])
+    assert charts
+    assert all(
+        chart.description in paragraphs or f"<figcaption>{escape(chart.description)}" in text for chart in charts
+    )
     assert [column.name for column in page.tables["results"].columns[1:]] == ["1: digits 1.0.0", "2: other 1.0.0"]
 
 
@@ -670,8 +677,14 @@ def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
     page = make_leaderboard(registry, query)
     assert (page.tables["board-1"].column("run"), page.tables["board-1"].column("runs")) == ((calm.id,), (1,))
     assert "Left out: 1 run with flagged times, of locks that have runs whose times are not flagged." in words(page)
+    assert "unranked" not in page.tables
     flagged.add(calm.id)
-    assert make_leaderboard(registry, query).tables["board-1"].column("runs") == (2,)
+    page = make_leaderboard(registry, query)
+    assert "board-1" not in page.tables
+    assert page.tables["unranked"].column("run") == (busy.id, calm.id)
+    assert all("flagged: a busy host" in str(reason) for reason in page.tables["unranked"].column("reason"))
+    assert "No run on this dataset is ranked: the times of all are flagged." in words(page)
+    assert "No verified runs" not in words(page)
 
 
 def test_flagged_runs_never_take_the_place_of_usable_ones(

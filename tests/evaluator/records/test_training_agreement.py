@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from benchlock.artifacts.digest import Digest
 from benchlock.evaluator.records.training_agreement import (
+    TrainedLock,
     Training,
     compare_distributions,
+    compare_speed,
+    describe_mlperf,
     find_different_bits,
     read_training,
 )
@@ -79,3 +83,39 @@ def test_a_training_is_read_from_its_record_and_a_malformed_one_is_refused(tmp_p
     for details in ({}, {"training": {"repeats": [*repeats, *repeats]}}):
         with pytest.raises(ValueError, match="cannot read the training"):
             read_training(details, path)
+
+
+def repeats(*epochs: float | None, name: str = "w") -> Training:
+    """A training whose repeats have different weights."""
+    weights = tuple(f"{name}{number}" for number in range(len(epochs)))
+    return Training(weights, (np.asarray([1.0]),) * len(epochs), epochs)
+
+
+def locked(*trainings: Training, letter: str = "a") -> TrainedLock:
+    return TrainedLock(Digest("sha256:" + letter * 64), trainings)
+
+
+def test_equal_trainings_are_neither_faster_nor_slower() -> None:
+    speed = compare_speed(locked(repeats(9, 10, 11, 12, 13)), locked(repeats(9, 10, 11, 12, 13), letter="b"))
+    assert (speed.answer, speed.ratio, speed.welch_p) == ("undecided", 1, 0.5)
+    assert (speed.against[-1], speed.lock[-1]) == ("a", "b")
+    assert "MLPerf's check: passes" in describe_mlperf(speed)
+
+
+def test_a_rerun_with_equal_weights_adds_no_repeats() -> None:
+    again = repeats(9, 10, 11)
+    speed = compare_speed(locked(again, again, again), locked(again, repeats(9, 10, name="v")))
+    assert speed.repeats == (3, 5)
+    assert speed.mlperf is None
+    assert describe_mlperf(speed) == "MLPerf's check needs 5 repeats a side that reach the target"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "words"), [((9,), "at least 2"), ((9, 9, None), "1 of 3 repeats missed the target")]
+)
+def test_too_few_repeats_and_missed_targets_are_undecided_and_say_so(
+    epochs: tuple[float | None, ...], words: str
+) -> None:
+    speed = compare_speed(locked(repeats(20, 21, 22, 23)), locked(repeats(*epochs)))
+    assert (speed.answer, speed.welch_p, speed.permutation_p) == ("undecided", None, None)
+    assert words in speed.reason

@@ -20,7 +20,7 @@ from benchlock.evaluator.charts.matrix_charts import Bar, draw_bars
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.report.prices import parse_prices
 from benchlock.evaluator.report.report_files import list_files, make_report, render_page, write_report
-from benchlock.evaluator.report.run_sections import describe_costs, describe_runs, find_distribution
+from benchlock.evaluator.report.run_sections import choose_quality, describe_costs, describe_runs, find_distribution
 from benchlock.evaluator.report.sections import Report, Section
 from benchlock.evaluator.report.systems import System, group_systems
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
@@ -211,6 +211,16 @@ def test_batches_are_advised_by_their_metrics(system: System) -> None:
     assert 'r="9"' not in "".join(chart.svg() for chart in section.charts)
 
 
+def test_no_batch_size_is_advised_by_flagged_times(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = [measured("throughput", value, batch) for batch, value in ((1, 100.0), (2, 190.0), (4, 195.0))]
+    swept = with_metrics(system, "batch_sweep", *rates)
+    monkeypatch.setattr("benchlock.evaluator.records.timing_validity.flag_of", lambda _: "a busy host")
+    section = next(part for part in describe_runs([swept]) if part.table is not None and part.table.id == "batches")
+    assert section.answer[0].startswith(f"{system.name}: no batch size is recommended, because the times of run/")
+    assert section.answer[0].endswith("are flagged: a busy host.")
+    assert 'r="9"' not in "".join(chart.svg() for chart in section.charts)
+
+
 def test_a_cold_start_names_its_longest_phase(system: System) -> None:
     phases = [measured(f"cold_start_{name}", value) for name, value in (("import", 1.5), ("load", 0.2))]
     started = with_metrics(system, "cold_start", *phases, measured("cold_start", 1.7))
@@ -300,6 +310,13 @@ def test_one_metric_of_quality_ranks_all_systems(system: System) -> None:
     assert section.table is not None
     assert section.table.column("top1") == (system.metrics["top1"].value, 0.5)
     assert "ece_15" not in " ".join(section.answer)
+
+
+def test_the_main_metric_comes_before_calibration(system: System) -> None:
+    first = with_metrics(system, "offline", measured("ece_15", 0.05), measured("top1", 0.5))
+    only = change(first, arms=first.arms[1:])
+    assert list(only.qualities) == ["ece_15", "top1"]
+    assert choose_quality([only]) == "top1"
 
 
 def test_a_file_is_no_folder_of_a_report(system: System, tmp_path: Path) -> None:

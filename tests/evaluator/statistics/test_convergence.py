@@ -65,6 +65,15 @@ def test_welch_rejects_equal_distributions_at_its_level() -> None:
     assert 0.04 <= rejected / SETS <= 0.06
 
 
+def test_the_level_of_mlperfs_check_is_nearer_8_to_10_percent() -> None:
+    rejected = sum(
+        mean < find_convergence_point(a, 10).cut
+        for a, b in normal_pairs(20, 10)
+        if (mean := olympic_mean(b)) is not None
+    )
+    assert 0.07 <= rejected / SETS <= 0.11
+
+
 def test_a_faster_optimizer_is_found_and_a_slower_one_is_slower() -> None:
     reference = draws(12.94, 20, seed=1)
     for find_p in (find_welch_p, find_permutation_p):

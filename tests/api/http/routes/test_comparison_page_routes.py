@@ -204,7 +204,7 @@ def test_every_chart_is_a_file_of_its_own(pages: Client, runs: list[str]) -> Non
     charts = 0
     for path in (run_path(runs[0]), compare_path(runs)):
         html = pages.get(path).text
-        links = re.findall(r'<figcaption><a href="(\?[^"]*svg=[^"]*)"', html)
+        links = re.findall(r'<figcaption>[^<]*<a href="(\?[^"]*svg=[^"]*)"', html)
         assert len(links) == html.count("<figure")
         for link in links:
             file = pages.get(path.partition("?")[0] + unescape(link))

@@ -213,6 +213,8 @@ def test_choices_that_do_not_fit_are_disabled_with_the_words_of_their_checks(cli
     assert "accuracy" in impossible(ask(client, metrics="latency"), "scenario")["accuracy"]
     without_model = client.get("/new", headers=HTML).text
     assert "no published image provides framework/litert" in impossible(without_model, "framework")["litert"]
+    unsplit = client.get("/new", params={"model": "digits"}, headers=HTML).text
+    assert "does not give the metric miou" in impossible(unsplit, "metrics")["miou"]
     sounds = client.get("/new", params={"dataset": "sounds"}, headers=HTML).text
     assert "which cannot feed the input input of type image" in impossible(sounds, "model")["digits"]
 

@@ -1,0 +1,104 @@
+"""The memory of a training step, from every change of memory that the harness wrote."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.evidence.breakdown_evidence import check_ranking, measure_breakdown
+from benchlock.evaluator.harness.training import GRADIENTS, SAVED, TRANSIENT
+from benchlock.evaluator.harness.training.breakdown_phase import STEPS
+
+PARTS = ("memory_weights", "memory_optimizer", "memory_gradients", "memory_saved", "memory_transient")
+STEP = ([100, 40, -40, 30, 8, -100], [SAVED, TRANSIENT, TRANSIENT, GRADIENTS, TRANSIENT, SAVED])
+"""A step that saves 100 bytes, needs 40 and then 8 more, and leaves 30 of gradients and 8 that leak."""
+
+
+def columns_of(steps: list[tuple[list[int], list[int]]], gradients: int = 30) -> dict[str, NDArray[Any]]:
+    columns = {"held": np.asarray([1000, 2000], np.int64)}
+    for number, (changes, categories) in enumerate(steps):
+        columns[f"{number}/bytes"] = np.asarray(changes, np.int64)
+        columns[f"{number}/category"] = np.asarray(categories, np.int64)
+        columns[f"{number}/gradients"] = np.asarray([gradients], np.int64)
+    return columns
+
+
+def measure(path: Path, columns: dict[str, NDArray[Any]]) -> dict[str, float]:
+    save_file(columns, path)
+    return {name: metric.value for name, metric in measure_breakdown(path).items()}
+
+
+def test_the_parts_are_those_at_the_peak_and_the_growth_is_what_stays(tmp_path: Path) -> None:
+    assert measure(tmp_path / "b", columns_of([STEP] * STEPS)) == {
+        "step_memory": 3140,
+        "memory_weights": 1000,
+        "memory_optimizer": 2000,
+        "memory_saved": 100,
+        "memory_transient": 40,
+        "memory_gradients": 0,
+        "memory_growth": 8,
+    }
+
+
+@given(
+    steps=st.lists(
+        st.lists(st.tuples(st.integers(-1000, 1000), st.sampled_from([TRANSIENT, GRADIENTS, SAVED])), max_size=20),
+        min_size=STEPS,
+        max_size=STEPS,
+    )
+)
+def test_the_parts_sum_to_the_largest_amount(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[list[tuple[int, int]]]
+) -> None:
+    split = [([size for size, _ in step], [kind for _, kind in step]) for step in steps]
+    values = measure(tmp_path_factory.mktemp("breakdown") / "b", columns_of(split))
+    assert sum(values[name] for name in PARTS) == values["step_memory"]
+    peaks = [max(0, *np.cumsum([0, *changes])) for changes, _ in split]
+    assert values["step_memory"] == 3000 + max(peaks)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("held", np.asarray([1000], np.int64)),
+        ("0/bytes", np.asarray([1.0] * 6)),
+        ("1/bytes", np.asarray([1, 2], np.int64)),
+        ("1/category", np.asarray([7] * 6, np.int64)),
+        ("2/gradients", np.asarray([[30]], np.int64)),
+        ("2/bytes", np.asarray([2**62] * 6, np.int64)),
+    ],
+)
+def test_a_malformed_column_is_refused(tmp_path: Path, name: str, value: NDArray[Any]) -> None:
+    with pytest.raises(InvalidInputError, match="breakdown"):
+        measure(tmp_path / "b", columns_of([STEP] * STEPS) | {name: value})
+
+
+def test_a_missing_step_and_another_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="lacks 2/bytes"):
+        measure(tmp_path / "b", columns_of([STEP] * (STEPS - 1)))
+    (tmp_path / "other").write_bytes(b"no tensors")
+    with pytest.raises(InvalidInputError, match="missing or malformed"):
+        measure_breakdown(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "breakdown",
+    [
+        None,
+        {},
+        {"operators": [{"kind": 1, "share": 0.5}]},
+        {"operators": [{"kind": "conv", "share": 1.5}]},
+        {"operators": [{"kind": "conv", "share": 0.2}, {"kind": "mm", "share": 0.5}]},
+        {"operators": [{"kind": "conv", "share": 0.8}, {"kind": "mm", "share": 0.5}]},
+    ],
+)
+def test_operators_are_ranked_by_shares(breakdown: object) -> None:
+    check_ranking({"training": {"breakdown": {"operators": [{"kind": "conv", "share": 0.8}]}}})
+    with pytest.raises(InvalidInputError, match="operators"):
+        check_ranking({"training": {"breakdown": breakdown}})

@@ -52,14 +52,21 @@ class Roof:
     bandwidth: float
 
 
-def draw_distributions(name: str, title: str, description: str, distributions: Sequence[Distribution]) -> Chart:
+def draw_distributions(
+    name: str,
+    title: str,
+    description: str,
+    distributions: Sequence[Distribution],
+    *,
+    share_title: str = "share of calls within the time",
+) -> Chart:
     """Draw the share of times up to each time, with a band per distribution."""
     times = [second for entry in distributions for second in entry.seconds]
     unit, factor = pick_time_unit(times)
     known = [second * factor for second in times]
     is_wide = max(known) > _WIDE * min(known) > 0
     axis = (log_axis if is_wide else linear_axis)(f"time ({unit}{', logarithmic' if is_wide else ''})", known)
-    shares = linear_axis("share of calls within the time", (0.0, 1.0), is_share=True)
+    shares = linear_axis(share_title, (0.0, 1.0), is_share=True)
     plot = Plot(axis, shares, [entry.name for entry in distributions], has_lines=True)
     for area in (True, False):
         for series, entry in enumerate(distributions):

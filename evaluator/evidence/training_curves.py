@@ -1,5 +1,6 @@
 """The repeats of a training with their curves, from its stored samples and predictions, in a child process."""
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -35,10 +36,8 @@ class Repeat(msgspec.Struct, frozen=True):
         epochs: The epoch that reached the target; None if none did. The same holds for both times.
         seconds: The seconds until then.
         cpu_seconds: The CPU seconds until then.
-        trained: The seconds of the whole repeat.
         quality: The quality of the final weights.
         curve: The epoch and the quality of each evaluation.
-        losses: The mean loss of each epoch; None where it is not finite.
     """
 
     seed: int
@@ -46,10 +45,8 @@ class Repeat(msgspec.Struct, frozen=True):
     epochs: float | None
     seconds: float | None
     cpu_seconds: float | None
-    trained: float
     quality: float
     curve: tuple[tuple[int, float], ...]
-    losses: tuple[float | None, ...]
 
 
 def read_training(lock: Lock, run: Run, store: BlobStore) -> tuple[Repeat, ...]:
@@ -113,6 +110,7 @@ def read_laid_out(arguments: Mapping[str, Any], blobs: CallerBlobs) -> Any:  # n
 
 
 def _encode(result: RepeatResult) -> dict[str, Any]:
-    reached = {name: getattr(result, name) for name in ("epochs", "seconds", "cpu_seconds")}
-    values = {**reached, "trained": result.claimed, "quality": result.quality}
-    return {**values, "curve": result.curve, "losses": result.losses}
+    """Return a repeat as plain values; what a missed target leaves infinite is None."""
+    values = {name: getattr(result, name) for name in ("epochs", "seconds", "cpu_seconds")}
+    reached = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return {**reached, "quality": result.quality, "curve": result.curve}

@@ -53,7 +53,7 @@ class TrainingEvidence:
 class RepeatResult:
     """One repeat: infinite epochs, samples and seconds stand for a target that was not reached.
 
-    ``curve`` has the epoch and the quality of each evaluation, ``losses`` the mean loss of each epoch.
+    ``curve`` has the epoch and the quality of each evaluation.
     """
 
     epochs: float
@@ -64,7 +64,6 @@ class RepeatResult:
     quality: float
     claimed: float
     curve: tuple[tuple[int, float], ...]
-    losses: tuple[float, ...]
 
 
 def measure_training(
@@ -205,7 +204,6 @@ def _measure_repeat(
         quality=final,
         claimed=max(seconds, float(last[1])),
         curve=tuple(zip(epochs, quality.tolist(), strict=True)),
-        losses=tuple(columns["loss"].reshape(-1, batches).mean(axis=1).tolist()),
     )
 
 

@@ -17,11 +17,16 @@ from benchlock.evaluator.analysis.table_formats import FORMATS, format_cell, nam
 from benchlock.evaluator.charts.labels import THEME
 from benchlock.evaluator.charts.png import render_png
 from benchlock.evaluator.report.prices import Price
-from benchlock.evaluator.report.run_sections import describe_costs, describe_gaps, describe_origin, describe_runs
+from benchlock.evaluator.report.run_sections import (
+    describe_costs,
+    describe_gaps,
+    describe_origin,
+    describe_runs,
+    name_subjects,
+)
 from benchlock.evaluator.report.sections import Report
 from benchlock.evaluator.report.systems import System
 from benchlock.evaluator.report.trace_sections import describe_trace
-from benchlock.registry.lock.lockfile import dataset_of
 
 PAGE: Final = "report.html"
 _TEMPLATE: Final = Path(__file__).with_name("page.html.jinja")
@@ -45,12 +50,11 @@ def make_report(
         prices: The prices of the machines.
         has_overview: Whether it begins with the comparison of the systems, which reads the samples once more.
     """
-    costs, lock = describe_costs(systems, prices), systems[0].arms[0].lock
+    costs = describe_costs(systems, prices)
     sections = [*describe_runs(systems, has_overview=has_overview), *([] if costs is None else [costs])]
     for number, (name, subject) in enumerate(subjects, 1):
         sections += describe_trace(name, number, subject)
-    models = ", ".join(dict.fromkeys(system.arms[0].lock.subject.name for system in systems))
-    title = f"Benchmark of {models} on {dataset_of(lock).name} {dataset_of(lock).version}"
+    title = f"Benchmark of {name_subjects(systems)}"
     limits = (f"{system.name}: {note}" for system in systems for note in system.notes())
     gaps = describe_gaps(systems, is_traced=bool(subjects))
     sections += [*([] if gaps is None else [gaps]), describe_origin(systems)]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from benchlock.artifacts.user_output import format_count
@@ -19,14 +20,16 @@ from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.harness.core.job import COLD_PHASES
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
+from benchlock.evaluator.report.operator_sections import describe_operators
 from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
+from benchlock.evaluator.report.training_sections import describe_trainings
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.workflows.compare import Arm
-from benchlock.registry.lock.lockfile import dataset_of
+from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 _MEGABYTE: Final = 1e6
@@ -43,6 +46,9 @@ _NAME: Final = Column("name", None, "System.")
 
 def describe_runs(systems: Sequence[System], *, has_overview: bool = True) -> Iterator[Section]:
     """Yield the sections that the runs of the systems have numbers for; the first one compares the systems."""
+    if (levels := describe_trainings(systems) or describe_operators(systems)) is not None:
+        yield levels
+        return
     if has_overview:
         yield _results(systems)
     yield from _latencies(systems)
@@ -390,17 +396,29 @@ _ORIGINS: Final[Mapping[tuple[str, str], Callable[[Arm, Run], str]]] = {
     ("framework", ""): lambda arm, _: f"{arm.lock.framework.name} {arm.lock.framework.version}",
     ("image", ""): lambda arm, _: f"{arm.lock.image.name} {arm.lock.image.version}",
     ("harness", "Version of the program that measured."): lambda arm, _: arm.lock.harness.version,
-    ("dataset", "Dataset and split."): lambda arm, _: (
-        f"{dataset_of(arm.lock).name} {dataset_of(arm.lock).version} {dataset_of(arm.lock).split}"
-    ),
+    ("dataset", "Dataset and split."): lambda arm, _: _name_dataset(arm.lock, with_split=True),
     ("isolation", "Container or process."): lambda _, run: run.start.isolation,
     ("host", "Processor."): lambda _, run: str(run.start.host.get("cpu_model", "")),
     ("started_at", "UTC."): lambda _, run: f"{run.start.started_at:%Y-%m-%d %H:%M:%S}",
 }
 
 
+def _name_dataset(lock: Lock, *, with_split: bool = False) -> str:
+    """Return the dataset of a lock; empty for an operator, which has none."""
+    used = lock.dataset
+    return "" if used is UNSET else f"{used.name} {used.version}{f' {used.split}' * with_split}"
+
+
+def name_subjects(systems: Sequence[System]) -> str:
+    """Return what the systems evaluate, and on which dataset."""
+    subjects = ", ".join(dict.fromkeys(system.arms[0].lock.subject.name for system in systems))
+    return " on ".join(filter(None, (subjects, _name_dataset(systems[0].arms[0].lock))))
+
+
 def describe_gaps(systems: Sequence[System], *, is_traced: bool) -> Section | None:
-    """Return the questions that these runs cannot answer, and which runs can; None if there are none."""
+    """Return the questions that these runs of models cannot answer, and which runs can; None if there are none."""
+    if any(arm.lock.operator or arm.lock.target is not UNSET for system in systems for arm in system.arms):
+        return None
     is_swept = any(len(system.rates()) > 1 for system in systems)
     answer = (*([] if is_traced else [_NO_TRACE]), *([] if is_swept else [_NO_SWEEP]))
     return Section("What does this report not answer?", answer) if answer else None

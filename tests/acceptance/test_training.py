@@ -61,6 +61,16 @@ def test_a_training_reports_medians_over_repeats(trained: tuple[Path, dict[str, 
     assert [repeat["seed"] for repeat in repeats] == [42, 43, 44]
 
 
+def test_a_report_on_a_training_shows_its_curve_and_its_repeats(
+    published: Commands, trained: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    published.done("report", trained[1]["run"], "-o", tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert f"{REPEATS} of {REPEATS} repeats reach top1 0.9 on the split test" in page
+    assert "Quality by epoch" in page
+    assert len((tmp_path / "report" / "tables" / "repeats.csv").read_text().splitlines()) == 1 + REPEATS
+
+
 def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
     published: Commands, trained: tuple[Path, dict[str, Any]]
 ) -> None:

@@ -11,12 +11,14 @@ from safetensors.numpy import load_file
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.training import GRADIENTS, SAVED, TRANSIENT
-from benchlock.evaluator.harness.training.breakdown_phase import STEPS
+from benchlock.evaluator.harness.training.breakdown_phase import MOST_KINDS, STEPS, count_kinds
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 _NO_INTERVAL: Final = Interval(None, None)
 _MOST: Final = 1 << 53
+_LONGEST: Final = 200
+_ROUNDING: Final = 1e-6
 
 
 def measure_breakdown(path: Path) -> dict[str, Metric]:
@@ -78,22 +80,28 @@ def _make_metric(name: str, value: float) -> Metric:
 
 
 def check_ranking(document: Mapping[str, Any]) -> None:
-    """Raise unless the report ranks kinds of operators by shares that are numbers from 0 to 1.
+    """Raise unless the report ranks kinds of operators by shares, and counts those that take 90 % of the time.
 
     Raises:
         InvalidInputError: It does not.
     """
     breakdown = document["training"].get("breakdown")
     ranked = breakdown.get("operators") if isinstance(breakdown, Mapping) else None
-    if not isinstance(ranked, list) or not all(_is_share(entry) for entry in ranked):
+    if not isinstance(ranked, list) or not 0 < len(ranked) <= MOST_KINDS or not all(map(_is_share, ranked)):
         raise InvalidInputError("the result has no operators of a breakdown")
     shares = [entry["share"] for entry in ranked]
-    if sorted(shares, reverse=True) != shares or sum(shares) > 1 + 1e-6:
+    if sorted(shares, reverse=True) != shares or sum(shares) > 1 + _ROUNDING:
         raise InvalidInputError("the operators of the breakdown are not ranked by their shares")
+    kinds, needed = (breakdown.get(name) for name in ("kinds", "kinds_for_90_percent"))
+    counted = count_kinds(shares)
+    if type(kinds) is not int or kinds < len(ranked) or type(needed) is not int or not counted <= needed <= kinds:
+        raise InvalidInputError("the breakdown counts its kinds of operators wrongly")
+    if counted < len(shares) and needed != counted:
+        raise InvalidInputError("the breakdown counts the kinds that take most of the time wrongly")
 
 
 def _is_share(entry: object) -> bool:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str) or len(entry["kind"]) > _LONGEST:
         return False
     share = entry.get("share")
     return isinstance(share, float) and 0 <= share <= 1

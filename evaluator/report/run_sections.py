@@ -25,7 +25,7 @@ from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
-from benchlock.evaluator.report.training_sections import describe_trainings
+from benchlock.evaluator.report.training_sections import describe_steps, describe_trainings
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.workflows.compare import Arm
@@ -46,8 +46,9 @@ _NAME: Final = Column("name", None, "System.")
 
 def describe_runs(systems: Sequence[System], *, has_overview: bool = True) -> Iterator[Section]:
     """Yield the sections that the runs of the systems have numbers for; the first one compares the systems."""
-    if (levels := describe_trainings(systems) or describe_operators(systems)) is not None:
-        yield levels
+    levels = [describe(systems) for describe in (describe_trainings, describe_steps, describe_operators)]
+    if any(levels):
+        yield from filter(None, levels)
         return
     if has_overview:
         yield _results(systems)

@@ -8,9 +8,10 @@ import numpy as np
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import BenchlockError
-from benchlock.evaluator.analysis.tables import Column, Table
+from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.curve_charts import QualityCurve, draw_curves
 from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
+from benchlock.evaluator.charts.matrix_charts import Bar, draw_bars
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.evidence.training_curves import Repeat, read_training
 from benchlock.evaluator.records.run_types import RunId
@@ -21,6 +22,14 @@ from benchlock.registry.lock.lockfile import Lock
 MOST: Final = 6
 """The maximum number of trainings in one section: more have curves that nobody tells apart."""
 _SHORT: Final = 19
+_MIB: Final = float(1 << 20)
+PARTS: Final = ("weights", "gradients", "optimizer", "saved", "transient")
+"""The parts of the memory of a step, in the order of the chart."""
+_OPERATORS: Final = (
+    Column("training", None, "The recipe, and the run."),
+    Column("kind", None, "The kind of operator by the framework."),
+    Column("share", "fraction", "Its share of the CPU time of all operators in the profiled steps."),
+)
 _COLUMNS: Final = (
     Column("training", None, "The recipe, and the run."),
     Column("repeat", None, "The number of the repeat, from 0."),
@@ -73,7 +82,7 @@ def _summarize(name: str, lock: Lock, repeats: Sequence[Repeat]) -> str:
     return f"{name}: {len(epochs)} of {len(repeats)} repeats reach {target}, {spread}."
 
 
-def _list_rows(name: str, repeats: Sequence[Repeat]) -> Iterator[tuple[str | int | float | None, ...]]:
+def _list_rows(name: str, repeats: Sequence[Repeat]) -> Iterator[tuple[Cell, ...]]:
     for number, repeat in enumerate(repeats):
         times = (repeat.epochs, repeat.seconds, repeat.cpu_seconds)
         yield (name, number, repeat.seed, *times, repeat.quality, repeat.weights[:_SHORT])
@@ -138,3 +147,39 @@ def _distribute(name: str, repeats: Sequence[Repeat]) -> Distribution | None:
     times = sorted(repeat.cpu_seconds for repeat in repeats if repeat.cpu_seconds is not None)
     shares = tuple((number + 1) / len(repeats) for number in range(len(times)))
     return Distribution(name, tuple(times), shares, shares, shares) if times else None
+
+
+def describe_steps(systems: Sequence[System]) -> Section | None:
+    """Return what takes memory and time within a step, of the trainings that measured it; None if none did."""
+    rows, bars, answer = list[tuple[Cell, ...]](), list[Bar](), list[str]()
+    for system in systems:
+        for run in (run for arm in system.arms if arm.lock.target is not UNSET for run in arm.runs):
+            breakdown = {} if run.end is None else run.end.details.get("training", {}).get("breakdown", {})
+            if not breakdown or run.end is None:
+                continue
+            name = f"{system.name}, {_shorten(run.id)}"
+            rows += [(name, each["kind"], each["share"]) for each in breakdown["operators"]]
+            values = {metric.name: metric.value for metric in run.end.metrics}
+            first = breakdown["operators"][0]
+            answer.append(
+                f"{name}: {first['kind']} takes {first['share']:.0%} of the CPU time of all operators, and "
+                f"{breakdown['kinds_for_90_percent']} of {breakdown['kinds']} kinds of operators take 90 %."
+            )
+            if all(f"memory_{part}" in values for part in PARTS):
+                amounts = tuple(values[f"memory_{part}"] / _MIB for part in PARTS)
+                answer.append(f"{name}: a step holds up to {sum(amounts):.3g} MiB, {_describe_parts(amounts)}.")
+                bars.append(Bar(name, amounts, f"{sum(amounts):.3g} MiB"))
+    if not answer:
+        return None
+    words = " ".join(answer)
+    charts = (
+        (draw_bars("step-memory", "Memory of a step by part", words, bars, unit="MiB", parts=PARTS),) if bars else ()
+    )
+    table = Table("step-operators", "Operators of a step by CPU time", _OPERATORS, tuple(rows))
+    return Section("What takes memory and time within a step?", tuple(answer), charts, table)
+
+
+def _describe_parts(amounts: Sequence[float]) -> str:
+    whole = sum(amounts) or 1.0
+    ranked = sorted(zip(amounts, PARTS, strict=True), reverse=True)
+    return ", ".join(f"{amount / whole:.0%} {part}" for amount, part in ranked)

@@ -1,5 +1,6 @@
 """The phase ``breakdown``: what takes memory and time within a training step, in a process that times nothing else."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ BREAKDOWN: Final = "breakdown.safetensors"
 STEPS: Final = 3
 """The number of profiled steps: a leak grows in each of them."""
 WARMUP: Final = 3
-_LARGEST: Final = 100
+MOST_KINDS: Final = 100
 """The maximum number of kinds of operators in the report."""
 _MOST: Final = 0.9
 
@@ -72,12 +73,23 @@ def _rank_operators(profiles: list[StepProfile]) -> dict[str, Any]:
         for kind, time in profile.operators.items():
             totals[kind] = totals.get(kind, 0) + time
     ranked = sorted(totals.items(), key=lambda item: (-item[1], item[0]))
-    shares = np.asarray([time for _, time in ranked], np.float64) / max(sum(totals.values()), 1)
+    whole = max(sum(totals.values()), 1)
+    shares = [time / whole for _, time in ranked]
     return {
         "steps": len(profiles),
         "kinds": len(ranked),
-        "kinds_for_90_percent": int(np.searchsorted(np.cumsum(shares), _MOST)) + 1,
+        "kinds_for_90_percent": count_kinds(shares),
         "operators": [
-            {"kind": kind, "share": float(share)} for (kind, _), share in zip(ranked[:_LARGEST], shares, strict=False)
+            {"kind": kind, "share": share} for (kind, _), share in zip(ranked[:MOST_KINDS], shares, strict=False)
         ],
     }
+
+
+def count_kinds(shares: Sequence[float]) -> int:
+    """Return how many of the shares, the largest first, make 90 % of all time; all of them if they make less."""
+    total = 0.0
+    for number, share in enumerate(shares, 1):
+        total += share
+        if total >= _MOST:
+            return number
+    return len(shares)

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.breakdown_evidence import check_ranking, measure_breakdown
 from benchlock.evaluator.harness.training import GRADIENTS, SAVED, TRANSIENT
-from benchlock.evaluator.harness.training.breakdown_phase import STEPS
+from benchlock.evaluator.harness.training.breakdown_phase import MOST_KINDS, STEPS, count_kinds
 
 PARTS = ("memory_weights", "memory_optimizer", "memory_gradients", "memory_saved", "memory_transient")
 STEP = ([100, 40, -40, 30, 8, -100], [SAVED, TRANSIENT, TRANSIENT, GRADIENTS, TRANSIENT, SAVED])
@@ -87,18 +87,36 @@ def test_a_missing_step_and_another_file_are_refused(tmp_path: Path) -> None:
         measure_breakdown(tmp_path / "other")
 
 
+CONV, MATMUL = {"kind": "conv", "share": 0.85}, {"kind": "mm", "share": 0.1}
+RANKED = {"operators": [CONV, MATMUL], "kinds": 3, "kinds_for_90_percent": 2}
+
+
 @pytest.mark.parametrize(
     "breakdown",
     [
         None,
         {},
-        {"operators": [{"kind": 1, "share": 0.5}]},
-        {"operators": [{"kind": "conv", "share": 1.5}]},
-        {"operators": [{"kind": "conv", "share": 0.2}, {"kind": "mm", "share": 0.5}]},
-        {"operators": [{"kind": "conv", "share": 0.8}, {"kind": "mm", "share": 0.5}]},
+        RANKED | {"operators": []},
+        RANKED | {"operators": [CONV] * (MOST_KINDS + 1)},
+        RANKED | {"operators": [{"kind": 1, "share": 0.5}]},
+        RANKED | {"operators": [{"kind": "k" * 201, "share": 0.5}]},
+        RANKED | {"operators": [{"kind": "conv", "share": 1.5}]},
+        RANKED | {"operators": [MATMUL, CONV]},
+        RANKED | {"operators": [CONV, CONV]},
+        RANKED | {"kinds": 1},
+        RANKED | {"kinds": "many"},
+        RANKED | {"kinds_for_90_percent": 1},
+        RANKED | {"kinds_for_90_percent": 4},
+        RANKED | {"operators": [CONV, MATMUL, {"kind": "relu", "share": 0.01}], "kinds_for_90_percent": 3},
     ],
 )
-def test_operators_are_ranked_by_shares(breakdown: object) -> None:
-    check_ranking({"training": {"breakdown": {"operators": [{"kind": "conv", "share": 0.8}]}}})
-    with pytest.raises(InvalidInputError, match="operators"):
+def test_operators_are_ranked_by_shares_and_counted(breakdown: object) -> None:
+    check_ranking({"training": {"breakdown": RANKED}})
+    with pytest.raises(InvalidInputError, match=r"operators|kinds"):
         check_ranking({"training": {"breakdown": breakdown}})
+
+
+def test_kinds_are_counted_from_the_largest_share() -> None:
+    assert count_kinds([0.61, 0.3, 0.05, 0.04]) == 2
+    assert count_kinds([0.25] * 4) == 4
+    assert count_kinds([0.5, 0.3]) == 2

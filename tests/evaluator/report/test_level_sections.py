@@ -11,10 +11,13 @@ from benchlock.evaluator.evidence.training_curves import Repeat
 from benchlock.evaluator.report import operator_sections, training_sections
 from benchlock.evaluator.report.operator_sections import describe_operators
 from benchlock.evaluator.report.systems import System
-from benchlock.evaluator.report.training_sections import MOST, describe_trainings, make_curve
+from benchlock.evaluator.report.training_sections import MOST, describe_steps, describe_trainings, make_curve
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 
 TARGET = SimpleNamespace(metric="top1", value=0.9, split="test")
+
+
+SHARES = "40% saved, 20% transient, 20% optimizer, 10% weights, 10% gradients"
 
 
 def repeat(seed: int, *quality: float) -> Repeat:
@@ -117,3 +120,26 @@ def test_an_operator_shows_each_case_with_its_bounds(monkeypatch: pytest.MonkeyP
     assert (small["error_l2"], small["error_l2_bound"], small["error_linf_bound"]) == (1e-7, 2**-21, 2**-20)
     assert (large["error_l2"], large["error_l2_bound"]) == (None, 2**-20)
     assert [chart.name for chart in section.charts] == ["cases"]
+
+
+def test_a_step_shows_the_parts_of_its_memory_and_its_operators() -> None:
+    systems = systems_of("000001", "000002")
+    operators = [{"kind": "conv", "share": 0.85}, {"kind": "mm", "share": 0.1}]
+    breakdown = {"operators": operators, "kinds": 3, "kinds_for_90_percent": 2}
+    parts = {"weights": 1, "gradients": 1, "optimizer": 2, "saved": 4, "transient": 2}
+    metrics = [
+        Metric(f"memory_{part}", float(amount << 20), "B", "lower", 3, Interval(None, None), 1)
+        for part, amount in parts.items()
+    ]
+    end = SimpleNamespace(metrics=metrics, details={"training": {"breakdown": breakdown}})
+    cast(Any, systems[0].arms[0].runs[1]).end = end
+    section = describe_steps(systems)
+    assert section is not None
+    assert section.answer == (
+        "digits-cnn, 000002: conv takes 85% of the CPU time of all operators, and 2 of 3 kinds of operators take 90 %.",
+        f"digits-cnn, 000002: a step holds up to 10 MiB, {SHARES}.",
+    )
+    assert section.table is not None
+    assert section.table.column("share") == (0.85, 0.1)
+    assert [chart.name for chart in section.charts] == ["step-memory"]
+    assert describe_steps(systems_of("000001")) is None

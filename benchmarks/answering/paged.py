@@ -85,7 +85,6 @@ class LargeBenchlock(Benchlock):
             "lock": lock_path(locks[0].id),
             "lock diff": lock_diff_path(locks[0].id, locks[1].id),
             "new evaluation": "/new",
-            "preview": with_query("/new", model=model, dataset=used.name, split=used.split),
             f"queue, {WAITING} jobs and machines": "/jobs",
             "job": job_path(job),
             "audit log": "/audit",
@@ -97,6 +96,7 @@ class LargeBenchlock(Benchlock):
             f"artifact with {OF_ONE:,} versions": with_query(artifact_path("dataset", _LONG), below=version(ROWS)),
         }
         self.charts = {
+            "preview": with_query("/new", model=model, dataset=used.name, split=used.split),
             f"run with {COMPARED:,} samples": run_path(ids[1]),
             f"run with {SAMPLES:,} samples": run_path(ids[0]),
             TWO_RUNS: compare_path((ids[1], ids[2])),

@@ -40,7 +40,9 @@ from benchlock.registry.resolution.resolver_types import Question, Resolution, S
 from benchlock.registry.resolution.version_search import CachedSnapshot, Search
 from benchlock.registry.scaffold.request_scaffold import suggest_metrics
 
-OFFERED: Final = 20
+OFFERED: Final = 12
+"""The number of names of a kind: each is judged, which takes a millisecond or two."""
+_SPLITS: Final = 20
 TRACES: Final = ("none", "model", "framework", "system", "full")
 _UNNAMED: Final = "unnamed"
 _PLATFORM: Final = ("os", "arch", "device")
@@ -90,7 +92,7 @@ class RequestChoices:
 
     def list_all(self) -> dict[str, list[Choice]]:
         """Return the choices by field."""
-        splits = () if self.dataset is None else tuple(self.dataset.splits)[:OFFERED]
+        splits = () if self.dataset is None else tuple(self.dataset.splits)[:_SPLITS]
         return {
             "task": self._mark("task", get_args(Task), self._explain_task),
             "model": self._list_names("model", self._explain_model),

@@ -25,6 +25,7 @@ from benchlock.api.client.user_files import (
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import lock_document
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.records.run_texts import describe_training
 from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
@@ -259,11 +260,13 @@ def _explain_training(invocation: Invocation, target: str) -> None:
     if invocation.as_json:
         digests = {kind: artifact.digest for kind, artifact in lock.artifacts().items()}
         document = {"model": str(entry.reference), "trained": plain(trained), "artifacts": artifacts, "run": run}
-        output.print_json(document | {"digests": digests} | splits)
+        changed = {"settings": lock.request.get("settings", {})}
+        output.print_json(document | {"digests": digests} | splits | changed)
         return
     shown = run or "stated by the publisher; no verified run in this registry has these weights"
     output.print_fields(
         {"model": entry.reference, "weights": trained.weights, "lock": trained.lock, "run": shown}
         | {"repeat": trained.repeat, "seed": trained.seed}
+        | describe_training(lock)
     )
     output.print_fields({f"  {kind}": name for kind, name in artifacts.items()} | {"  split": splits["split"]})

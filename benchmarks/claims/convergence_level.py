@@ -17,6 +17,7 @@ SEED = 20
 _SETS = 10_000
 _SPREAD = 0.19
 _MEAN = 13.0
+_NOMINAL, _CLOSE = 0.05, 0.01
 
 
 def measure(_: Laboratory) -> Iterator[str]:
@@ -28,7 +29,7 @@ def measure(_: Laboratory) -> Iterator[str]:
             Row(
                 "MLPerf Training: its convergence check rejects equal trainings in 5 % of cases",
                 f"it rejects, against Welch's test, {'; '.join(texts)}",
-                "no",
+                "yes" if all(abs(mlperf - _NOMINAL) < _CLOSE for mlperf, _ in shares.values()) else "no",
                 "it takes the deviation of the runs without best and worst, and divides by their number",
                 f"simulation, seed {SEED}, {_SETS:,} pairs",
             )
@@ -50,7 +51,7 @@ def simulate(count: int, sets: int = _SETS, seed: int = SEED) -> tuple[float, fl
         assert mean is not None
         rejected += (
             mean < find_convergence_point(reference, count).cut,
-            find_welch_p(reference, runs) < SIGNIFICANCE,
+            find_welch_p(np.log(reference).tolist(), np.log(runs).tolist()) < SIGNIFICANCE,
         )
     mlperf, welch = rejected / sets
     return float(mlperf), float(welch)

@@ -44,7 +44,7 @@ def _list_rows(reference: MeasuredRun, others: dict[str, MeasuredRun], speeds: d
     yield Row(
         "MLPerf Training: reference convergence points find trainings that converge too fast",
         "; ".join(texts),
-        "yes" if (speeds[_SAME]["answer"], speeds[_FASTER]["answer"]) == ("undecided", "faster") else "partly",
+        "yes" if (speeds[_SAME]["answer"], speeds[_FASTER]["answer"]) == ("undecided", "fewer epochs") else "partly",
         "Welch's test on all repeats decides, MLPerf's figure stands beside it; see the level of both below",
         abbreviate(reference, *others.values()),
     )

@@ -19,7 +19,7 @@ class QualityCurve:
     high: tuple[float, ...]
 
 
-def draw_curves(name: str, title: str, description: str, curves: Sequence[QualityCurve], target: float) -> Chart:
+def draw_curves(name: str, title: str, description: str, curves: Sequence[QualityCurve], target: float | None) -> Chart:
     """Draw quality by epoch, with a band from the least to the greatest, and the target.
 
     Args:
@@ -27,20 +27,23 @@ def draw_curves(name: str, title: str, description: str, curves: Sequence[Qualit
         title: Its title.
         description: Its finding.
         curves: The curves, at least one, each with a value.
-        target: The quality to reach.
+        target: The quality to reach; None if it is not one for all.
     """
     epochs = [epoch for curve in curves for epoch in curve.epochs]
     values = [value for curve in curves for value in (*curve.low, *curve.high)]
-    axis = linear_axis("quality on the evaluated split", [*values, target], zero=False, is_share=True)
+    axis = linear_axis(
+        "quality on the evaluated split", [*values, *([] if target is None else [target])], zero=False, is_share=True
+    )
     plot = Plot(linear_axis("epochs", epochs), axis, [curve.name for curve in curves], has_lines=True)
     for series, curve in enumerate(curves):
         upper, lower = (_place(plot, curve.epochs, part) for part in (curve.high, curve.low))
         plot.elements.append(path([*upper, *reversed(lower)], series, is_area=True))
     for series, curve in enumerate(curves):
         plot.elements.append(path(_place(plot, curve.epochs, curve.middle), series, dash=dash_of(series)))
-    height = plot.at_y(target)
-    plot.elements.append(line((plot.left, plot.right), (height, height), color=MUTED, dash="2 3", width=1.6))
-    plot.draw_note(plot.left + 8, height - 6, "target")
+    if target is not None:
+        height = plot.at_y(target)
+        plot.elements.append(line((plot.left, plot.right), (height, height), color=MUTED, dash="2 3", width=1.6))
+        plot.draw_note(plot.left + 8, height - 6, "target")
     return plot.finish(name, title, description)
 
 

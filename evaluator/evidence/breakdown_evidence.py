@@ -17,6 +17,7 @@ from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 
 _NO_INTERVAL: Final = Interval(None, None)
 _MOST: Final = 1 << 53
+_CATEGORIES: Final = frozenset((TRANSIENT, GRADIENTS, SAVED))
 _LONGEST: Final = 200
 _ROUNDING: Final = 1e-6
 
@@ -34,6 +35,8 @@ def measure_breakdown(path: Path) -> dict[str, Metric]:
     except (SafetensorError, OSError, TypeError, ValueError) as error:
         raise InvalidInputError(f"the blob breakdown is missing or malformed: {error}") from error
     weights, optimizer = (int(value) for value in _read(columns, "held", 2))
+    if min(weights, optimizer) < 0:
+        raise InvalidInputError("the breakdown holds a negative amount of memory")
     steps = [_Step(columns, number) for number in range(STEPS)]
     largest = max(steps, key=lambda step: step.peak)
     values = {
@@ -54,15 +57,16 @@ class _Step:
     def __init__(self, columns: Mapping[str, NDArray[Any]], number: int) -> None:
         changes = _read(columns, f"{number}/bytes")
         categories = _read(columns, f"{number}/category", len(changes))
-        (gradients,) = _read(columns, f"{number}/gradients", 1)
-        if not set(np.unique(categories).tolist()) <= {TRANSIENT, GRADIENTS, SAVED}:
+        if not set(np.unique(categories).tolist()) <= _CATEGORIES:
             raise InvalidInputError(f"the breakdown of step {number} has an unknown category")
         amounts = np.concatenate([[0], np.cumsum(changes)])
         end = int(amounts.argmax())
         self.peak = int(amounts[end])
-        self.growth = int(amounts[-1] - gradients)
-        before = changes[:end], categories[:end]
-        self.parts = {kind: int(before[0][before[1] == kind].sum()) for kind in (TRANSIENT, GRADIENTS, SAVED)}
+        amounts_of = {kind: np.cumsum([0, *np.where(categories == kind, changes, 0)]) for kind in _CATEGORIES}
+        if any(amounts_of[kind].min() < 0 for kind in (GRADIENTS, SAVED)):
+            raise InvalidInputError(f"the breakdown of step {number} releases more than it allocates")
+        self.growth = int(amounts[-1] - amounts_of[GRADIENTS][-1])
+        self.parts = {kind: int(amounts_of[kind][end]) for kind in _CATEGORIES}
 
 
 def _read(columns: Mapping[str, NDArray[Any]], name: str, length: int | None = None) -> NDArray[np.int64]:

@@ -120,7 +120,7 @@ class ConvergenceTest(Struct, frozen=True, kw_only=True):
 
     lock: DigestText
     against: DigestText
-    answer: Literal["faster", "slower", "undecided"]
+    answer: Literal["fewer epochs", "more epochs", "undecided"]
     repeats: tuple[int, int]
     missed: tuple[int, int]
     ratio: float | None = None

@@ -233,9 +233,19 @@ class Records:
             most: The maximum number of runs of a group to look at.
         """
         ids = [self.list_newest(group, limit) for group in groups]
-        read = {entry.id: entry for entry in self.get_each([id_ for each in ids for id_ in each])}
+        damaged: dict[str, Run | DamagedRun] = {}
+        loaded = {run.id: run for run in self._load_parts([id_ for each in ids for id_ in each], damaged)}
         return tuple(
-            self._add_usable(group, each, (read[id_] for id_ in each if id_ in read), limit, most)
+            self._add_usable(
+                group,
+                each,
+                (
+                    *(damaged[id_] for id_ in each if id_ in damaged),
+                    *self._examine(loaded[id_] for id_ in each if id_ in loaded),  # each group has a budget of its own
+                ),
+                limit,
+                most,
+            )
             for group, each in zip(groups, ids, strict=True)
         )
 

@@ -11,7 +11,14 @@ from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import calls_of, clocks_disagree, flag_of, validity_of
 from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import COST, DEFINITIONS, is_bracketed, is_quality
+from benchlock.registry.manifests.metric_definitions import (
+    COST,
+    DEFINITIONS,
+    MEMORY,
+    TRAINING,
+    is_bracketed,
+    is_quality,
+)
 
 _WIDTH: Final = 100
 _HEADLINE: Final = 3
@@ -45,12 +52,25 @@ def describe_question(lock: Lock) -> dict[str, str]:
     fields = {str(kind): f"{artifact.name} {artifact.version}" for kind, artifact in lock.artifacts().items()}
     if lock.dataset is not UNSET:
         fields["dataset"] += f", split {lock.dataset.split}"
-    return fields | {
-        "scenario": _format_settings(str(lock.scenario["name"]), settings),
-        "limits": f"{format_duration(limits.seconds)}, {format_bytes(limits.bytes)}, "
-        f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
-        "lock": lock.id,
-    }
+    return (
+        fields
+        | describe_training(lock)
+        | {
+            "scenario": _format_settings(str(lock.scenario["name"]), settings),
+            "limits": f"{format_duration(limits.seconds)}, {format_bytes(limits.bytes)}, "
+            f"{format_count(limits.cpus, 'CPU')}, {limits.processes} processes",
+            "lock": lock.id,
+        }
+    )
+
+
+def describe_training(lock: Lock) -> dict[str, str]:
+    """Describe the target of a training, and the settings of its recipe that the request changes."""
+    if lock.target is UNSET:
+        return {}
+    target = {"target": f"{lock.target.metric} {lock.target.value:g} on the split {lock.target.split}"}
+    changed = lock.request.get("settings") or {}
+    return target | ({"settings": ", ".join(f"{key} {value}" for key, value in changed.items())} if changed else {})
 
 
 def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
@@ -138,7 +158,13 @@ def list_footnotes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[st
         yield "peak_qps: highest rate sustained and lowest rate not sustained; not a confidence interval"
     if is_server and names & {"throughput", "pipeline_throughput"}:
         yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
-    if any(None in (metric.ci.low, metric.ci.high) for metric in metrics if not is_quality(metric.name)):
+    without = {metric.name for metric in metrics if None in (metric.ci.low, metric.ci.high)}
+    trained = {name for name in without if name in DEFINITIONS and DEFINITIONS[name].scenarios == TRAINING}
+    if trained - set(MEMORY):
+        yield "-: an interval over repeats needs at least 6 of them that reach the target"
+    if trained & set(MEMORY):
+        yield "-: memory is counted, not sampled, so it has no interval; the parts are those at the instant of the peak"
+    if any(not is_quality(name) for name in without - trained):
         yield "-: the run is too short, or its calls are too correlated, for an interval"
 
 

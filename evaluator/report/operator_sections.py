@@ -12,6 +12,7 @@ from benchlock.evaluator.harness.core.operator_job import EPSILON
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System
+from benchlock.evaluator.report.training_sections import MOST, shorten
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.statistics.metric_types import Metric, format_duration
 from benchlock.registry.manifests import Operator
@@ -41,19 +42,22 @@ def describe_operators(systems: Sequence[System]) -> Section | None:
     if not runs:
         return None
     rows, bars, answer = list[tuple[Cell, ...]](), list[tuple[str, float]](), list[str]()
-    for system, lock, run in runs:
+    for system, lock, run in runs[:MOST]:
+        name = f"{system.name}, {shorten(run.id)}" if len(runs) > 1 else system.name
         operator = read_manifests(lock, system.store)["operator"]
         assert isinstance(operator, Operator)
-        rows += _list_rows(system.name, operator, run)
+        rows += _list_rows(name, operator, run)
         found = [(case.name, _find(run, "operator_latency", case)) for case in operator.cases]
-        timed = [(name, metric.value) for name, metric in found if metric is not None]
-        bars += [(f"{system.name}, {name}" if len(runs) > 1 else name, value) for name, value in timed]
+        timed = [(case, metric.value) for case, metric in found if metric is not None]
+        bars += [(f"{name}: {case}" if len(runs) > 1 else case, value) for case, value in timed]
         if timed:
             (fast, least), (slow, most) = min(timed, key=_seconds), max(timed, key=_seconds)
             ends = f"from {format_duration(least)} ({fast}) to {format_duration(most)} ({slow})"
-            answer.append(f"{system.name}: a call takes {ends}.")
+            answer.append(f"{name}: a call takes {ends}.")
     answer.append("The errors of all cases are within the tolerances of the manifest; otherwise a run fails.")
-    chart = _draw(bars, answer[0])
+    chart = _draw(bars, " ".join(answer))
+    if len(runs) > MOST:
+        answer.append(f"The first {MOST} of {len(runs)} runs are shown.")
     charts = () if chart is None else (chart,)
     table = Table("cases", "Cases", _COLUMNS, tuple(rows))
     return Section("How fast is each case, and how exact?", tuple(answer), charts, table)

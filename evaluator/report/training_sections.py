@@ -49,7 +49,7 @@ def describe_trainings(systems: Sequence[System]) -> Section | None:
     read: dict[str, tuple[Lock, tuple[Repeat, ...]]] = {}
     answer: list[str] = []
     for lock, run, system in trainings[:MOST]:
-        name = f"{lock.subject.name}, {_shorten(run.id)}" if len(trainings) > 1 else lock.subject.name
+        name = f"{lock.subject.name}, {shorten(run.id)}" if len(trainings) > 1 else lock.subject.name
         try:
             read[name] = (lock, read_training(lock, run, system.store))
         except BenchlockError as error:
@@ -65,7 +65,7 @@ def describe_trainings(systems: Sequence[System]) -> Section | None:
     return Section("How fast does the training reach its target?", tuple(answer), charts, table)
 
 
-def _shorten(run: RunId) -> str:
+def shorten(run: RunId) -> str:
     """Return the beginning of the id of a run, which tells the runs of a comparison apart."""
     return str(run)[-6:]
 
@@ -92,15 +92,14 @@ def _draw_quality(read: dict[str, tuple[Lock, tuple[Repeat, ...]]]) -> Chart | N
     curves = [curve for name, (_, repeats) in read.items() if (curve := make_curve(name, repeats)) is not None]
     if not curves:
         return None
-    lock = next(iter(read.values()))[0]
-    assert lock.target is not UNSET
+    targets = {lock.target.value for lock, _ in read.values() if lock.target is not UNSET}
     finding = " ".join(
         f"{curve.name}: the median is {curve.middle[0]:.3g} after {curve.epochs[0]:g} epochs, and "
         f"{curve.middle[-1]:.3g} after {curve.epochs[-1]:g}."
         for curve in curves
     )
     title = "Quality by epoch: median and range over repeats"
-    return draw_curves("convergence", title, finding, curves, lock.target.value)
+    return draw_curves("convergence", title, finding, curves, targets.pop() if len(targets) == 1 else None)
 
 
 def make_curve(name: str, repeats: Sequence[Repeat]) -> QualityCurve | None:
@@ -157,7 +156,7 @@ def describe_steps(systems: Sequence[System]) -> Section | None:
             breakdown = {} if run.end is None else run.end.details.get("training", {}).get("breakdown", {})
             if not breakdown or run.end is None:
                 continue
-            name = f"{system.name}, {_shorten(run.id)}"
+            name = f"{system.name}, {shorten(run.id)}"
             rows += [(name, each["kind"], each["share"]) for each in breakdown["operators"]]
             values = {metric.name: metric.value for metric in run.end.metrics}
             first = breakdown["operators"][0]

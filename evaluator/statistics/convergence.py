@@ -56,8 +56,8 @@ def find_convergence_point(reference: Sequence[float], submitted: int = 5) -> Co
     """Return MLPerf's reference convergence point, as its checker computes it.
 
     The checker takes the deviation with ``ddof=0`` of the runs without best and worst, and uses it as the sample
-    deviation of both sides in Student's test with equal variances. Its level is therefore nearer 8 to 10 % than the
-    nominal 5 %; use ``find_welch_p`` for decisions. Source: mlcommons/logging, ``rcp_checker.py``.
+    deviation of both sides in Student's test with equal variances. Its level is therefore 8 to 22 %, by the numbers of
+    runs, in place of the nominal 5 %; use ``find_welch_p`` for decisions. Source: ``rcp_checker.py`` of MLCommons.
 
     Args:
         reference: The epochs of all reference runs.

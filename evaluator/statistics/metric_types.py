@@ -155,7 +155,15 @@ def format_change(share: float, digits: int = 1) -> str:
     return text if any(digit in text for digit in "123456789") else text[1:]
 
 
-_MIN_VALUE: Final = {"ratio": 0.0, "fraction": 0.0, "squared error": 0.0, "s": 0.0, "label": 0.0, "samples": 1.0}
+_MIN_VALUE: Final = {
+    "ratio": 0.0,
+    "fraction": 0.0,
+    "squared error": 0.0,
+    "s": 0.0,
+    "label": 0.0,
+    "samples": 1.0,
+    "B": 0.0,
+}
 """The least value of a unit; a rate is above 0."""
 _MAX_VALUE: Final = {"fraction": 1.0, "squared error": 2.0}
 _CLOSE: Final = 1e-9

@@ -53,7 +53,7 @@ def name_arm(comparison: Comparison, arm: Arm) -> str:
 
 
 def name_speeds(comparison: Comparison) -> list[tuple[str, ConvergenceTest]]:
-    """Return each test of whether one training is faster, with a sentence on it."""
+    """Return each test of whether one training needs fewer epochs, with a sentence on it."""
     first, *others = (arm for arm in comparison.arms if not arm.control)
     texts = []
     for arm, speed in zip(others, comparison.speeds, strict=False):

@@ -32,7 +32,7 @@ def test_an_overhead_is_judged_by_its_interval_and_the_length_of_the_call(
 def test_mlperfs_check_rejects_equal_trainings_more_often_than_welch() -> None:
     mlperf, welch = simulate(5, sets=2_000)
     assert 0.07 < mlperf < 0.12
-    assert 0.04 < welch < 0.06
+    assert 0.02 < welch < 0.06
 
 
 def test_a_part_is_replaced_and_the_others_stay_in_their_order(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page of an artifact: its manifest for readers, its card, its claims beside measured values, its versions."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -123,7 +124,7 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
         "downloads": find_downloads(
             registry.store,
             [str(row[-1]) for row in files],
-            {str(row[-1]): f"{name}-{reference.version}-{row[0]}".replace("/", "-") for row in files},
+            _name_downloads(f"{name}-{reference.version}", files),
         ),
         "manifest": msgspec.json.format(text, indent=2).decode() if len(text) <= MANIFEST else "",
         "yanked_rows": tuple("yanked" if other.yanked is not None else "" for other in others[:VERSIONS]),
@@ -164,6 +165,12 @@ def _bound(
 ) -> dict[str, Any]:
     """Return the first values of a list as they are shown, and how many more there are, for the context of a page."""
     return {name: tuple(show(values[:most])), f"more_{name}": max(0, len(values) - most)}
+
+
+def _name_downloads(prefix: str, files: Sequence[Sequence[object]]) -> dict[str, str]:
+    """Return the names of the downloads of files by digest; files of equal content are named by their digest."""
+    digests = Counter(str(row[-1]) for row in files)
+    return {str(row[-1]): f"{prefix}-{row[0]}".replace("/", "-") for row in files if digests[str(row[-1])] == 1}
 
 
 def _list_facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

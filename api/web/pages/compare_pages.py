@@ -222,9 +222,13 @@ def _add_comparison(
 ) -> None:
     """Add the verdict, and the figures if the runs are comparable or ``anyway`` is set."""
     prediction_pairs = PredictionPairs(registry.store, registry.home / SCRATCH, _PAIRING_SECONDS, registry.home / PAIRS)
-    comparison = compare_speeds(compare_runs(pairs, prediction_pairs.compare_all), registry.store)
+    comparison, unread = compare_runs(pairs, prediction_pairs.compare_all), ""
+    try:
+        comparison = compare_speeds(comparison, registry.store)
+    except BenchlockError as error:
+        unread = f"The trainings are not compared: {error.what}"
     context["reasons"] = comparison.reasons
-    context["remarks"] = (*comparison.replays, *_list_remarks(comparison))
+    context["remarks"] = (*comparison.replays, *_list_remarks(comparison), *([unread] if unread else ()))
     context["flagged"] = _count_flagged([run for _, run in pairs])
     context["advice"] = _advise_on_trace(pairs) if any(map(_TRACE_DIFFERS.search, comparison.reasons)) else None
     if comparison.reasons and not anyway:

@@ -38,7 +38,6 @@ class StepProfile:
     Attributes:
         weights: The bytes of weights and buffers, which are held before and after the step.
         optimizer: The bytes of the state of the optimizer, held likewise.
-        gradients: The bytes of the gradients, which the step leaves.
         bytes: Each allocation in order [changes]; a release is negative.
         categories: ``TRANSIENT``, ``GRADIENTS`` or ``SAVED`` for each change [changes].
         operators: The CPU time of each kind of operator, in nanoseconds.
@@ -46,7 +45,6 @@ class StepProfile:
 
     weights: int
     optimizer: int
-    gradients: int
     bytes: NDArray[np.int64]
     categories: NDArray[np.int64]
     operators: Mapping[str, int]

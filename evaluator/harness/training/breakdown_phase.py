@@ -41,7 +41,6 @@ def run(job: TrainingJob, folder: Path, output: Path) -> dict[str, Any]:
     columns: Columns = {"held": np.asarray([profiles[0].weights, profiles[0].optimizer], np.int64)}
     for number, profile in enumerate(profiles):
         columns |= {f"{number}/bytes": profile.bytes, f"{number}/category": profile.categories}
-        columns[f"{number}/gradients"] = np.asarray([profile.gradients], np.int64)
     save_file(columns, output / BREAKDOWN, metadata=job.file_metadata)
     return {"breakdown": _rank_operators(profiles), "timings": timings.seconds}
 

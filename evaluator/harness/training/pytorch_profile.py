@@ -27,7 +27,7 @@ class ProfiledStep:
         optimizer.zero_grad(set_to_none=True)
         self._module, self._optimizer = module, optimizer
         self._saved: set[int] = set()
-        self._held = (_count_bytes(module.state_dict().values()), _count_bytes(_list_state(optimizer)))
+        self._held = (_count_bytes([*module.parameters(), *module.buffers()]), _count_bytes(_list_state(optimizer)))
         self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
     def run(self, find_loss: Any) -> StepProfile:  # noqa: ANN401 - as above
@@ -42,12 +42,12 @@ class ProfiledStep:
 
     def _note(self, tensor: torch.Tensor) -> torch.Tensor:
         self._saved.add(tensor.untyped_storage().data_ptr())
-        return tensor
+        return tensor.detach()  # an output that keeps itself would never be released without a backward pass
 
     def _describe(self) -> StepProfile:
         changes, forward_end = _list_changes(self._profiler)
         gradients = {
-            parameter.grad.untyped_storage().data_ptr(): parameter.grad.untyped_storage().nbytes()
+            parameter.grad.untyped_storage().data_ptr()
             for parameter in self._module.parameters()
             if parameter.grad is not None
         }
@@ -55,9 +55,8 @@ class ProfiledStep:
         return StepProfile(
             weights=weights,
             optimizer=optimizer,
-            gradients=sum(gradients.values()),
             bytes=np.asarray([change.size for change in changes], np.int64),
-            categories=_categorise(changes, self._saved, set(gradients), forward_end),
+            categories=_categorise(changes, self._saved, gradients, forward_end),
             operators=_sum_operators(self._profiler),
         )
 

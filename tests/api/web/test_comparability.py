@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from datetime import timedelta
@@ -28,7 +28,8 @@ from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_lea
 from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.errors import BenchlockError, RefusedError
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
-from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd, RunId
+from benchlock.evaluator.records.run_groups import RunGroup
+from benchlock.evaluator.records.run_types import Run, RunEnd, RunId
 from benchlock.evaluator.report.leaderboards import NO_QUALITY, SPEEDS
 from benchlock.evaluator.workflows.compare import compare_recorded_runs
 from benchlock.registry.lock.lockfile import dataset_of
@@ -213,8 +214,9 @@ class Some(ExaminedRecords):
 
     chosen: frozenset[RunId] = frozenset()
 
-    def get_each(self, ids: Sequence[RunId]) -> tuple[Run | DamagedRun, ...]:
-        return super().get_each([id_ for id_ in ids if id_ in self.chosen])
+    def list_newest(self, group: RunGroup, limit: int, before: RunId | None = None) -> tuple[RunId, ...]:
+        newest = super().list_newest(group, len(self.chosen) + 1000, before)
+        return tuple(id_ for id_ in newest if id_ in self.chosen)[:limit]
 
 
 def test_no_board_has_an_incomparable_pair_or_a_speed_without_quality(pool: Pool) -> None:

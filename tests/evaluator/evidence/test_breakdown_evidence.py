@@ -14,18 +14,18 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.evidence.breakdown_evidence import check_ranking, measure_breakdown
 from benchlock.evaluator.harness.training import GRADIENTS, SAVED, TRANSIENT
 from benchlock.evaluator.harness.training.breakdown_phase import MOST_KINDS, STEPS, count_kinds
+from benchlock.evaluator.statistics.metric_types import metric_faults
 
 PARTS = ("memory_weights", "memory_optimizer", "memory_gradients", "memory_saved", "memory_transient")
 STEP = ([100, 40, -40, 30, 8, -100], [SAVED, TRANSIENT, TRANSIENT, GRADIENTS, TRANSIENT, SAVED])
 """A step that saves 100 bytes, needs 40 and then 8 more, and leaves 30 of gradients and 8 that leak."""
 
 
-def columns_of(steps: list[tuple[list[int], list[int]]], gradients: int = 30) -> dict[str, NDArray[Any]]:
+def columns_of(steps: list[tuple[list[int], list[int]]]) -> dict[str, NDArray[Any]]:
     columns = {"held": np.asarray([1000, 2000], np.int64)}
     for number, (changes, categories) in enumerate(steps):
         columns[f"{number}/bytes"] = np.asarray(changes, np.int64)
         columns[f"{number}/category"] = np.asarray(categories, np.int64)
-        columns[f"{number}/gradients"] = np.asarray([gradients], np.int64)
     return columns
 
 
@@ -48,7 +48,7 @@ def test_the_parts_are_those_at_the_peak_and_the_growth_is_what_stays(tmp_path: 
 
 @given(
     steps=st.lists(
-        st.lists(st.tuples(st.integers(-1000, 1000), st.sampled_from([TRANSIENT, GRADIENTS, SAVED])), max_size=20),
+        st.lists(st.tuples(st.integers(0, 1000), st.sampled_from([TRANSIENT, GRADIENTS, SAVED])), max_size=20),
         min_size=STEPS,
         max_size=STEPS,
     )
@@ -70,13 +70,24 @@ def test_the_parts_sum_to_the_largest_amount(
         ("0/bytes", np.asarray([1.0] * 6)),
         ("1/bytes", np.asarray([1, 2], np.int64)),
         ("1/category", np.asarray([7] * 6, np.int64)),
-        ("2/gradients", np.asarray([[30]], np.int64)),
+        ("2/category", np.asarray([[0] * 6], np.int64)),
+        ("held", np.asarray([1000, -1], np.int64)),
+        ("2/category", np.asarray([TRANSIENT, TRANSIENT, SAVED, GRADIENTS, TRANSIENT, TRANSIENT], np.int64)),
         ("2/bytes", np.asarray([2**62] * 6, np.int64)),
     ],
 )
 def test_a_malformed_column_is_refused(tmp_path: Path, name: str, value: NDArray[Any]) -> None:
     with pytest.raises(InvalidInputError, match="breakdown"):
         measure(tmp_path / "b", columns_of([STEP] * STEPS) | {name: value})
+
+
+def test_parts_may_be_nothing(tmp_path: Path) -> None:
+    """SGD without momentum has no state, and a linear network no gradients at its peak."""
+    columns = columns_of([([10, -10, 4], [TRANSIENT, TRANSIENT, GRADIENTS])] * STEPS)
+    save_file(columns | {"held": np.asarray([1000, 0], np.int64)}, tmp_path / "b")
+    measured = measure_breakdown(tmp_path / "b")
+    assert (measured["memory_optimizer"].value, measured["memory_gradients"].value) == (0, 0)
+    assert list(metric_faults(measured.values())) == []
 
 
 def test_a_missing_step_and_another_file_are_refused(tmp_path: Path) -> None:

@@ -315,8 +315,9 @@ def test_the_newest_runs_alone_are_examined(
 
 @pytest.mark.parametrize("edited", [{"latency_p50": "5 %"}, {"latency_p50": -0.1}, [0.1]])
 def test_margins_that_are_no_positive_numbers_are_refused(edited: object) -> None:
+    document = {**LOCK.document, "request": {**LOCK.request, "equivalence": edited}}
     with pytest.raises(InvalidInputError, match="invalid margins in the lock") as caught:
-        margins_of(variant({"request": {"equivalence": edited}}).lock)
+        margins_of(read(document, "edited"))
     assert caught.value.where == "request.equivalence"
 
 

@@ -93,7 +93,7 @@ class ChosenRecipe:
 
 Chosen = ChosenManifests | ChosenOperator | ChosenRecipe
 """The published manifests of a resolution of any level."""
-_TRAINED: Final = ("pytorch",)
+_TRAINED: Final = ("pytorch", "tensorflow")
 """The predictors whose frameworks the harness can train in."""
 
 

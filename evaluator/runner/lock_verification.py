@@ -15,6 +15,7 @@ from benchlock.artifacts.blob_store import BlobReader, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError
 from benchlock.artifacts.file_trees import TreeEntry, read_tree
+from benchlock.artifacts.json_codec import encode_canonical
 from benchlock.artifacts.user_output import Advance, Progress
 from benchlock.evaluator.harness_releases import check_version
 from benchlock.registry.artifact_names import Kind
@@ -194,7 +195,7 @@ def _check_training(lock: Lock, recipe: Recipe) -> None:
         settings = resolve_settings(recipe, changes)
     except InvalidInputError as error:
         raise _disagreement(part, f"other settings ({error.what})") from error
-    if lock.settings != settings:
+    if encode_canonical(lock.settings) != encode_canonical(settings):  # in Python, True == 1
         raise _disagreement(part, "other settings")
     if lock.environment != make_environment(lock.limits.cpus, deterministic=lock.scenario.get("deterministic") is True):
         raise IntegrityError(

@@ -26,6 +26,7 @@ from benchlock.evaluator.runner.lock_verification import find_evaluated, read_ma
 from benchlock.evaluator.runner.self_reported_times import mark_run
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model, Operator
+from benchlock.registry.manifests.field_types import Positive
 from benchlock.registry.requests.evaluation_request import EPOCHS
 
 PREDICTIONS = "predictions"
@@ -136,8 +137,19 @@ def refuse_open(run: Run) -> None:
 
 
 def margins_of(lock: Lock) -> dict[str, float]:
-    """Return the relative margins by metric that the lock's request states as ``equivalence``."""
-    return {str(name): float(margin) for name, margin in lock.request.get("equivalence", {}).items()}
+    """Return the relative margins by metric that the lock's request states as ``equivalence``.
+
+    Raises:
+        InvalidInputError: A margin is not a positive number.
+    """
+    try:
+        return msgspec.convert(lock.request.get("equivalence", {}), dict[str, Positive])
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(
+            f"invalid margins in the lock: {error}",
+            where="request.equivalence",
+            next_step="lock the request again; this lock was edited by hand",
+        ) from error
 
 
 def find_margins(lock: Lock, again: Run) -> dict[str, float]:

@@ -23,6 +23,7 @@ from benchlock.registry.manifests.metric_definitions import (
     DECIDED,
     DEFINITIONS,
     GRADIENT,
+    MEMORY,
     SCORED,
     check_metrics,
 )
@@ -99,8 +100,10 @@ class ChosenRecipe:
 
 Chosen = ChosenManifests | ChosenOperator | ChosenRecipe
 """The published manifests of a resolution of any level."""
-_TRAINED: Final = ("pytorch",)
+_TRAINED: Final = ("pytorch", "tensorflow")
 """The predictors whose frameworks the harness can train in."""
+_BROKEN_DOWN: Final = ("pytorch",)
+"""The predictors whose trainings have a breakdown of a step."""
 
 
 def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
@@ -121,6 +124,13 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
             f"framework/{framework.name} cannot train here",
             where="framework.name",
             next_step=f"choose a framework with the predictor {', '.join(_TRAINED)}",
+        )
+    asked = [name for name in content.metrics if name in MEMORY]
+    if asked and framework.predictor not in _BROKEN_DOWN:
+        raise InvalidInputError(
+            f"{asked[0]} needs a profile of the memory, which the predictor {framework.predictor} does not have",
+            where="metrics",
+            next_step=f"remove {', '.join(asked)}",
         )
     if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
         raise InvalidInputError(

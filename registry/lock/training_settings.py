@@ -9,7 +9,7 @@ from msgspec import UNSET
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Recipe, plain
 from benchlock.registry.manifests.manifest_types import Batch, EvaluationInterval, Optimizer
-from benchlock.registry.manifests.recipe_checks import OPTIMIZER_SETTINGS
+from benchlock.registry.manifests.recipe_checks import list_defaults
 
 
 def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,10 +22,9 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
     Raises:
         InvalidInputError: A setting is not mutable, or its value is invalid.
     """
-    defaults = {"implementation": "for-loop", **OPTIMIZER_SETTINGS[recipe.optimizer.name]}
     allowed = () if recipe.mutable is UNSET else recipe.mutable
     settings: dict[str, Any] = {
-        "optimizer": {**defaults, **plain(recipe.optimizer)},
+        "optimizer": {**list_defaults(recipe), **plain(recipe.optimizer)},
         "loss": recipe.loss,
         "batch": recipe.batch,
         "sampler": {"generator": "pcg64", **plain(recipe.sampler)},

@@ -85,7 +85,7 @@ FRAMEWORKS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime",),
     "torchscript": ("pytorch",),
     "torch-export": ("pytorch",),
-    "safetensors": ("pytorch",),
+    "safetensors": ("pytorch", "tensorflow"),
     "state-dict": ("pytorch",),
     "savedmodel": ("tensorflow",),
     "keras": ("tensorflow",),

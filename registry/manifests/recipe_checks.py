@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from benchlock.registry.manifests.file_checks import check_file_reference
-from benchlock.registry.manifests.manifest_types import ConstantInput, File, Model, Optimizer, Recipe, StateInput
+from benchlock.registry.manifests.manifest_types import ConstantInput, File, Model, Recipe, StateInput
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.parsed_text import Place
 
@@ -19,6 +19,14 @@ OPTIMIZER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "rmsprop": {"eps": 1e-8, "momentum": 0.0, "weight_decay": 0.0},
 }
 """The settings of each optimizer beside the learning rate, with PyTorch's defaults."""
+_TENSORFLOW: Final = "tensorflow"
+_TENSORFLOW_OPTIMIZERS: Final = ("sgd", "adam")
+
+
+def list_defaults(recipe: Recipe) -> dict[str, Any]:
+    """Return the defaults of all settings that the recipe's optimizer has in its framework."""
+    defaults = dict(OPTIMIZER_SETTINGS[recipe.optimizer.name])
+    return defaults if recipe.framework.name == _TENSORFLOW else {"implementation": "for-loop", **defaults}
 
 
 def describe_trained(recipe: Recipe) -> Model:
@@ -49,7 +57,7 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
             if file.path == TRAINED_WEIGHTS:
                 step = "give the file another name"
                 raise place.at("files", index, "path").error("a training writes the file of this name", step)
-    _check_optimizer(recipe.optimizer, place.at("optimizer"), problems)
+    _check_optimizer(recipe, place.at("optimizer"), problems)
     for index, port in enumerate(recipe.inputs):
         with problems.noted():
             if isinstance(port, ConstantInput | StateInput):
@@ -65,9 +73,14 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
             raise place.at("outputs", 0, "steps").error("the output of a recipe has no steps", step)
 
 
-def _check_optimizer(optimizer: Optimizer, place: Place, problems: Problems) -> None:
+def _check_optimizer(recipe: Recipe, place: Place, problems: Problems) -> None:
     """Check that the optimizer has every setting that is stated."""
-    known = ("name", "lr", "implementation", *OPTIMIZER_SETTINGS[optimizer.name])
+    optimizer = recipe.optimizer
+    known = ("name", "lr", *list_defaults(recipe))
+    with problems.noted():
+        if recipe.framework.name == _TENSORFLOW and optimizer.name not in _TENSORFLOW_OPTIMIZERS:
+            what = f"the optimizer {optimizer.name} is not supported in TensorFlow"
+            raise place.at("name").error(what, f"write {' or '.join(_TENSORFLOW_OPTIMIZERS)}, or train in PyTorch")
     for key in optimizer.__struct_fields__:
         with problems.noted():
             if key not in known and getattr(optimizer, key) is not UNSET:

@@ -211,8 +211,8 @@ def derive_case_seeds(seed: int, cases: Iterable[str]) -> dict[str, int]:
 
 
 def derive_repeat_seeds(seed: int, repeats: int) -> list[int]:
-    """Return the seed of each repeat of a training: consecutive numbers from the seed of the request."""
-    return [(seed + repeat) % 2**32 for repeat in range(repeats)]
+    """Return the seed of each repeat of a training, which requests with other seeds do not share."""
+    return [derive_seed(seed, f"repeat {repeat}") for repeat in range(repeats)]
 
 
 def _check_time(text: str) -> None:

@@ -129,7 +129,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The function ``function(weights) -> torch.nn.Module`` in ``file``, relative to the folder ``model``."""
+    """The function ``function(weights)`` in ``file``, relative to the folder ``model``; it returns a network."""
 
     file: str
     function: str

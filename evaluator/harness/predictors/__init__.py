@@ -3,7 +3,7 @@
 A module has a function ``load(folder, model, place) -> Predictor``, and only this module imports its framework.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -96,6 +96,26 @@ def find_graph(folder: Path, model: Model) -> Path:
 def list_files(folder: Path, model: Model, role: str) -> list[Path]:
     """Return the model's files or folders of a role, in the manifest's order."""
     return [folder / file.path for file in model.files if file.role == role]
+
+
+def merge_weights(paths: Iterable[Path], load_file: Callable[[str], Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge the tensors of several safetensors files.
+
+    Args:
+        paths: The files.
+        load_file: The function of the safetensors library that reads a file.
+
+    Raises:
+        ValueError: Two files have a tensor of the same name.
+    """
+    merged: dict[str, Any] = {}
+    for path in paths:
+        tensors = load_file(str(path))
+        for name in tensors:
+            if name in merged:
+                raise ValueError(f"tensor {name!r} is in {path.name} and in another file")
+        merged |= tensors
+    return merged
 
 
 def check_names(kind: str, declared: Iterable[str], present: Iterable[str], *, all_fed: bool = False) -> None:

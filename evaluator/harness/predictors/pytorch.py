@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from ..core.job import Model
 from ..steps.python_step import load_function
-from . import CPU, Place, Tensors, check_cuda, find_graph, list_files, map_by_position
+from . import CPU, Place, Tensors, check_cuda, find_graph, list_files, map_by_position, merge_weights
 
 _CUDA = "cuda"
 # torch.load explains at length how to let a file execute code before it states the error after this mark.
@@ -108,7 +108,8 @@ def _read(folder: Path, model: Model, place: str) -> Any:  # noqa: ANN401 - torc
         # The mode of an exported program is fixed at its export: it has no eval().
         return program.module()
     if model.format == "safetensors":
-        return _build_network(folder, model, _union(list_files(folder, model, "weights"))).to(place)
+        weights = merge_weights(list_files(folder, model, "weights"), load_file)
+        return _build_network(folder, model, weights).to(place)
     if model.format == "state-dict":
         return _build_network(
             folder, model, _load_state_dict(list_files(folder, model, "weights"), unsafe=model.unsafe)
@@ -128,18 +129,6 @@ def _build_network(folder: Path, model: Model, weights: Any) -> Any:  # noqa: AN
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{model.code.function} returned {type(module).__name__}, expected torch.nn.Module")
     return module.eval().requires_grad_(requires_grad=False)
-
-
-def _union(paths: list[Path]) -> dict[str, Any]:
-    """Merge the tensors of several safetensors files, which must have distinct names."""
-    merged: dict[str, Any] = {}
-    for path in paths:
-        tensors = load_file(str(path))
-        for name in tensors:
-            if name in merged:
-                raise ValueError(f"tensor {name!r} is in {path.name} and in another file")
-        merged |= tensors
-    return merged
 
 
 def _load_state_dict(paths: list[Path], *, unsafe: bool) -> Any:  # noqa: ANN401 - any content of the file

@@ -1,4 +1,4 @@
-"""TensorFlow: SavedModels, Keras files, frozen graphs and TFLite graphs."""
+"""TensorFlow: SavedModels, Keras files, frozen graphs, TFLite graphs, and weights of a network built by code."""
 
 import tempfile
 import zipfile
@@ -8,10 +8,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from safetensors.tensorflow import load_file
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from ..core.job import Model
-from . import CPU, Place, Predictor, Tensors, check_cuda, check_names, find_graph, map_by_position
+from ..core.job import Code, Model
+from ..steps.python_step import load_function
+from . import (
+    CPU,
+    Place,
+    Predictor,
+    Tensors,
+    check_cuda,
+    check_names,
+    find_graph,
+    list_files,
+    map_by_position,
+    merge_weights,
+)
 from .tflite_interpreter import TfliteInterpreter, check_tflite
 
 _ACCELERATOR = "GPU"
@@ -102,37 +115,33 @@ class SavedModel(_Function):
 
 
 class Keras(_Function):
-    """A Keras or HDF5 file, with tensors by position, in the order of the network's ``inputs`` and ``outputs``."""
+    """A Keras network, with tensors by position, in the order of its ``inputs`` and ``outputs``."""
 
-    def __init__(self, path: Path, model: Model, threads: int, device: str) -> None:
-        """Load the network and check the number of its inputs."""
-        if model.format == "keras" and not zipfile.is_zipfile(path):
-            raise ValueError(f"{path.name} is not a Keras file (zip archive)")
-        with _with_suffix(path, _SUFFIXES[model.format]) as name:
-            # Code inside the file is executed only where the manifest declares it.
-            network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
+    def __init__(self, network: Any, model: Model, threads: int, device: str) -> None:  # noqa: ANN401 - as above
+        """Wrap the network and check the number of its inputs."""
         super().__init__(tf.function(lambda inputs: network(inputs, training=False)), threads, device)
         self._model = model
         self._inputs = [port.name for port in model.inputs]
-        input_count = len(network.inputs or self._inputs)
+        tensors = getattr(network, "inputs", None) or ()
+        input_count = len(tensors or self._inputs)
         if input_count != len(self._inputs):
             raise ValueError(f"the network takes {input_count} tensors, but the manifest lists {len(self._inputs)}")
         self._structure = getattr(network, "input", None) if input_count > 1 else None
-        self._specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in network.inputs or ()]
+        self._specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
 
     def predict(self, batch: Tensors) -> Tensors:
         """Return the outputs of the network for ``batch``."""
-        argument = self._pack([tf.constant(batch[name]) for name in self._inputs])
+        argument = self.pack([tf.constant(batch[name]) for name in self._inputs])
         return map_by_position(self._model, tf.nest.flatten(self._answer(argument)))
 
-    def _pack(self, inputs: list[Any]) -> Any:  # noqa: ANN401 - tensors
+    def pack(self, inputs: list[Any]) -> Any:  # noqa: ANN401 - tensors
         """Return the inputs in the structure that the network takes."""
         if isinstance(self._structure, Mapping):
             return tf.nest.pack_sequence_as(self._structure, inputs)
         return inputs if len(inputs) > 1 else inputs[0]
 
     def _specialize(self) -> tuple[Any, Sequence[str], Sequence[str]]:
-        function = self._function.get_concrete_function(self._pack(self._specs))
+        function = self._function.get_concrete_function(self.pack(self._specs))
         return function, self._inputs, [port.name for port in self._model.outputs]
 
 
@@ -268,8 +277,14 @@ def set_threads(threads: int, device: str) -> None:
 
 
 def load(folder: Path, model: Model, place: Place) -> Predictor:
-    """Load the model; it can be a SavedModel, a Keras file, a frozen graph or a TFLite graph."""
+    """Load the model; it can be any file of ``_FUNCTIONS``, a TFLite graph, or weights with code."""
     set_threads(place.threads, place.device)
+    if model.format == "safetensors":
+        if model.code is None:
+            raise ValueError("a model with format safetensors needs code")
+        tf.keras.backend.clear_session()  # names of layers are numbered per process, as in the process that trained
+        network = build_network(folder, model.code, merge_weights(list_files(folder, model, "weights"), load_file))
+        return Keras(network, model, place.threads, place.device)
     path = find_graph(folder, model)
     if model.format == "tflite":
         return TfliteInterpreter(
@@ -280,10 +295,39 @@ def load(folder: Path, model: Model, place: Place) -> Predictor:
     return _FUNCTIONS[model.format](path, model, place.threads, place.device)
 
 
+def build_network(folder: Path, code: Code, weights: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as above
+    """Return the Keras network that code builds: a new one without weights.
+
+    Raises:
+        TypeError: The code returns something else.
+        ValueError: The code exits, or the network has no weights yet.
+    """
+    function = load_function(folder / code.file, code.function)
+    try:
+        network = function(weights)
+    except SystemExit as error:  # code of a model must not end the harness
+        raise ValueError(f"{code.function} exited with {error.code!r}") from error
+    if not isinstance(network, tf.keras.Model):
+        raise TypeError(f"{code.function} returned {type(network).__name__}, expected tf.keras.Model")
+    if not network.built:
+        raise ValueError(f"{code.function} returned a network without weights; begin it with keras.Input(shape)")
+    return network
+
+
+def _load_keras(path: Path, model: Model, threads: int, device: str) -> Keras:
+    """Load a Keras or HDF5 file."""
+    if model.format == "keras" and not zipfile.is_zipfile(path):
+        raise ValueError(f"{path.name} is not a Keras file (zip archive)")
+    with _with_suffix(path, _SUFFIXES[model.format]) as name:
+        # Code inside the file is executed only where the manifest declares it.
+        network = tf.keras.models.load_model(name, compile=False, safe_mode=not model.unsafe)
+    return Keras(network, model, threads, device)
+
+
 _FUNCTIONS: Mapping[str, Callable[[Path, Model, int, str], Predictor]] = {
     "savedmodel": SavedModel,
-    "keras": Keras,
-    "hdf5": Keras,
+    "keras": _load_keras,
+    "hdf5": _load_keras,
     "frozen-graph": FrozenGraph,
 }
 

@@ -20,7 +20,7 @@ from ..core.training_job import TrainingJob
 from ..predictors import Tensors
 from ..quality.classification import decisions
 
-_TRAINERS = {"pytorch": "pytorch_training"}
+_TRAINERS = {"pytorch": "pytorch_training", "tensorflow": "tensorflow_training"}
 """The module of each framework that can train, by predictor."""
 
 
@@ -52,6 +52,10 @@ class StepProfile:
 
 class Trainer(Protocol):
     """A network with its optimizer in one framework."""
+
+    @property
+    def threads(self) -> Mapping[str, int]:
+        """The thread counts that were set, by the framework's names."""
 
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         """Update the weights with one batch; return its mean loss before the update."""

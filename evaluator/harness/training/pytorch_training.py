@@ -34,8 +34,9 @@ _IMPLEMENTATIONS: Mapping[str, Mapping[str, bool]] = {
 class PyTorchTrainer:
     """A module with its optimizer."""
 
-    def __init__(self, module: Any, model: Model, optimizer: Any) -> None:  # noqa: ANN401 - torch has no types here
+    def __init__(self, module: Any, model: Model, optimizer: Any, threads: int) -> None:  # noqa: ANN401 - torch has no types here
         """Keep the module, which learns from the first step on."""
+        self.threads = {"num_threads": threads}
         self._module = module.train()
         self._model = model
         self._optimizer = optimizer
@@ -89,7 +90,8 @@ def build(job: TrainingJob, folder: Path, seed: int) -> PyTorchTrainer:
         raise ValueError(f"{job.network.function} exited with {error.code!r}") from error
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{job.network.function} returned {type(module).__name__}, expected torch.nn.Module")
-    return PyTorchTrainer(module, job.evaluation.model, _make_optimizer(job.settings["optimizer"], module))
+    optimizer = _make_optimizer(job.settings["optimizer"], module)
+    return PyTorchTrainer(module, job.evaluation.model, optimizer, job.threads)
 
 
 def _make_optimizer(settings: Mapping[str, Any], module: Any) -> Any:  # noqa: ANN401 - torch has no types here

@@ -67,7 +67,7 @@ def run(job: TrainingJob, folder: Path, output: Path, repeat: int) -> dict[str, 
         "init_s": timings.seconds["init"],
         "reached": training.is_reached,
     }
-    return {"repeat": report, "device": job.device, "threads": {"num_threads": job.threads}, "timings": timings.seconds}
+    return {"repeat": report, "device": job.device, "threads": dict(trainer.threads), "timings": timings.seconds}
 
 
 def find_scores(job: TrainingJob) -> Output:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,8 @@ Tensors = dict[str, NDArray[Any]]
 
 class LinearTrainer:
     """Softmax regression with plain gradient descent."""
+
+    threads = MappingProxyType({"num_threads": 1})
 
     def __init__(self, rate: float) -> None:
         self._rate = rate

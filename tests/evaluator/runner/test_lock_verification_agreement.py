@@ -90,6 +90,7 @@ def test_a_forged_lock_is_refused_and_what_is_forged_is_named(
     [
         (("settings", "optimizer", "lr"), 0.5, "other settings"),
         (("settings", "batch"), 0, "other settings"),
+        (("settings", "batch"), True, "other settings"),
         (("settings",), {}, "other settings"),
         (("request", "settings"), {"loss": 1}, "does not allow requests to change 'loss'"),
         (("request", "settings"), {"batch": "x"}, "invalid setting"),

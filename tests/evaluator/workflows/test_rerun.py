@@ -29,6 +29,7 @@ from benchlock.evaluator.workflows.rerun import (
     find_sides,
     judge_rerun,
     judge_reruns,
+    margins_of,
     repeat_rerun,
 )
 from benchlock.registry.database.engine import write_transaction
@@ -310,6 +311,14 @@ def test_the_newest_runs_alone_are_examined(
     found = find_sides(records, equivalent, earlier[0], again)
     assert [run.id for run in found.originals] == [earlier[0].id, earlier[4].id, earlier[5].id]
     assert sorted(records.examined) == [earlier[4].id, earlier[5].id]
+
+
+@pytest.mark.parametrize("edited", [{"latency_p50": "5 %"}, {"latency_p50": -0.1}, [0.1]])
+def test_margins_that_are_no_positive_numbers_are_refused(edited: object) -> None:
+    document = {**LOCK.document, "request": {**LOCK.request, "equivalence": edited}}
+    with pytest.raises(InvalidInputError, match="invalid margins in the lock") as caught:
+        margins_of(read(document, "edited"))
+    assert caught.value.where == "request.equivalence"
 
 
 def test_a_request_without_an_equivalence_compares_two_runs(records: Records) -> None:

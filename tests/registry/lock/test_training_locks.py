@@ -1,5 +1,6 @@
 """Locks of recipes: their content, what changes them, and requests that a recipe cannot answer."""
 
+from hashlib import sha256
 from typing import Any, cast
 
 import pytest
@@ -47,8 +48,10 @@ def test_the_lock_has_everything_that_decides_bits(lock: Lock) -> None:
     assert recipes().lock(ask()).id == lock.id
 
 
-def test_each_repeat_has_the_next_seed_which_wraps_at_32_bits(lock: Lock) -> None:
-    assert lock.scenario["seeds"] == [2**32 - 1, 0, 1]
+def test_each_repeat_has_a_seed_that_no_other_request_uses(lock: Lock) -> None:
+    texts = (f"benchlock {2**32 - 1} repeat {repeat}" for repeat in range(3))
+    assert lock.scenario["seeds"] == [int.from_bytes(sha256(text.encode()).digest()[:4], "big") for text in texts]
+    assert not {*lock.scenario["seeds"]} & {*recipes().lock(ask(seed="4294967294")).scenario["seeds"]}
     assert change_seed(lock, 8).id == recipes().lock(ask(seed="8")).id != lock.id
 
 

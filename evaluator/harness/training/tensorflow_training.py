@@ -77,7 +77,7 @@ class TensorFlowTrainer:
         """Return a batch of zeros for each input."""
         zeros = {}
         for port in self._model.inputs:
-            axis, sample = port.axes.axis or 0, list(port.axes.sample or ())
+            axis, sample = port.axes.axis or 0, [length or 0 for length in port.axes.sample or ()]
             zeros[port.name] = np.zeros([*sample[:axis], size, *sample[axis:]], port.dtype)
         return zeros
 

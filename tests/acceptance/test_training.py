@@ -1,4 +1,4 @@
-"""The recipe of ``examples/training``: locked, trained in a container, repeated bit for bit, and promoted."""
+"""The recipes of ``examples/training``: locked, trained in a container, repeated bit for bit, and promoted."""
 
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,14 @@ METRICS = {
 
 @pytest.fixture(scope="module")
 def published(images: Commands) -> Commands:
-    images.done("publish", EXAMPLES / "digits" / "dataset.yaml", EXAMPLES / "training" / "recipe.yaml")
+    recipes = [EXAMPLES / "training" / f"{name}.yaml" for name in ("recipe", "recipe_tf")]
+    images.done("publish", EXAMPLES / "digits" / "dataset.yaml", *recipes)
     return images
+
+
+@pytest.fixture(scope="module", params=["pytorch", "tensorflow"])
+def framework(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def lock_request(commands: Commands, folder: Path, name: str = "digits", **replaced: str) -> Path:
@@ -42,8 +48,11 @@ def lock_request(commands: Commands, folder: Path, name: str = "digits", **repla
 
 
 @pytest.fixture(scope="module")
-def trained(published: Commands, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    lock = lock_request(published, tmp_path_factory.mktemp("training"))
+def trained(
+    published: Commands, framework: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    name = "digits" if framework == "pytorch" else f"digits-{framework}"
+    lock = lock_request(published, tmp_path_factory.mktemp("training"), name)
     run: dict[str, Any] = published.done("run", lock)
     assert run["end"]["outcome"] == "done", run["end"]
     return lock, run
@@ -63,26 +72,27 @@ def test_a_training_reports_medians_over_repeats(trained: tuple[Path, dict[str, 
 
 
 def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
-    published: Commands, trained: tuple[Path, dict[str, Any]]
+    published: Commands, framework: str, trained: tuple[Path, dict[str, Any]]
 ) -> None:
     lock, run = trained
-    first = published.done("promote", run["run"], "--as", "digits-cnn@1.0.0")
+    name = f"digits-cnn-{framework}"
+    first = published.done("promote", run["run"], "--as", f"{name}@1.0.0")
     verdict = published.done("rerun", lock, "--against", run["run"])
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
-    second = published.done("promote", verdict["run"], "--as", "digits-cnn@1.0.0")
+    second = published.done("promote", verdict["run"], "--as", f"{name}@1.0.0")
     assert (first["changed"], second["changed"]) == (True, False)
     assert first["digest"] == second["digest"]
-    origin = published.done("why", "model/digits-cnn")
+    origin = published.done("why", f"model/{name}")
     facts = run["end"]["details"]["training"]["repeats"][0]
     assert origin["trained"] == {"lock": run["lock"], "repeat": 0, "seed": SEEDS[0], "weights": facts["weights"]}
     assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
     assert origin["run"] in (run["run"], verdict["run"])
     for trained_here in (run["run"], verdict["run"]):
         published.done("hide", trained_here, "--reason", "a test of origins")
-    assert published.done("why", "model/digits-cnn")["run"] is None
+    assert published.done("why", f"model/{name}")["run"] is None
     for trained_here in (run["run"], verdict["run"]):
         published.done("hide", trained_here, "--undo")
-    other = published.error(2, "promote", run["run"], "--as", "digits-cnn@1.0.0", "--repeat", "1")
+    other = published.error(2, "promote", run["run"], "--as", f"{name}@1.0.0", "--repeat", "1")
     assert "already published with different content" in str(other)
 
 
@@ -96,18 +106,18 @@ def test_a_missed_target_is_a_result_that_only_an_option_promotes(published: Com
     assert published.done("promote", run["run"], "--as", "digits-missed@1.0.0", "--below-target")["changed"]
 
 
-def test_a_promoted_model_is_evaluated_like_any_other(published: Commands, tmp_path: Path) -> None:
+def test_a_promoted_model_is_evaluated_like_any_other(published: Commands, framework: str, tmp_path: Path) -> None:
     request, lock = tmp_path / "request.yaml", tmp_path / "promoted.lock"
     request.write_text(
-        """
+        f"""
 schema: 1
 kind: evaluation
 name: promoted
-model: {name: digits-cnn, version: "^1.0"}
-dataset: {name: digits, version: "^1.0", split: test}
-hardware: {os: linux, arch: amd64, device: cpu}
-limits: {time: 5m, memory: 2GiB, cpus: 1, processes: 256}
-scenario: {name: accuracy, batch: 359}
+model: {{name: digits-cnn-{framework}, version: "^1.0"}}
+dataset: {{name: digits, version: "^1.0", split: test}}
+hardware: {{os: linux, arch: amd64, device: cpu}}
+limits: {{time: 5m, memory: 2GiB, cpus: 1, processes: 256}}
+scenario: {{name: accuracy, batch: 359}}
 metrics: [top1]
 seed: 7
 """

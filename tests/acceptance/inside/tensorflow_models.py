@@ -13,8 +13,6 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 from tensorflow_threads import loaded_with
 from trying import OUT, Batch, broken, described, floats, lite_tried, port, tried, write
 
-from harness.training.tensorflow_training import TensorFlowTrainer
-
 # What the predictor sets, before TensorFlow makes the models: it can be set once in a process.
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -124,22 +122,26 @@ def weights() -> dict[str, Any]:
         "no input": coded("build_without_input", files),
         "no network": coded("build_layer", files),
         "leaves": coded("leave", files),
-        **broken(TENSORS, OUT / "kernel.safetensors", X, ["y"], batch, code={"file": "network.py", "function": "build"}),
+        **broken(
+            TENSORS, OUT / "kernel.safetensors", X, ["y"], batch, code={"file": "network.py", "function": "build"}
+        ),
     }
 
 
 def trained() -> dict[str, Any]:
     """Two steps of SGD after the warm-up, and a network that adds a loss of its own."""
+    from harness.training.tensorflow_training import TensorFlowTrainer  # noqa: PLC0415 - trying adds it to the path
+
     settings = {"name": "sgd", "lr": 0.5, "momentum": 0.5, "weight_decay": 0.25}
 
-    def begin(**options: object) -> TensorFlowTrainer:
+    def begin(**options: object) -> Any:  # noqa: ANN401 - of the harness
         layers = [tf.keras.Input((2,)), tf.keras.layers.Dense(2, kernel_initializer="ones", name="y", **options)]
         model = described(TENSORS, [], X, ["y"])
         trainer = TensorFlowTrainer(tf.keras.Sequential(layers, name="network"), model, settings, 1)
         trainer.warm_up(iter((2, 1)), iter((2,)))
         return trainer
 
-    def read(trainer: TensorFlowTrainer) -> dict[str, Any]:
+    def read(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
         return {name: values.tolist() for name, values in trainer.weights().items()}
 
     trainer = begin()

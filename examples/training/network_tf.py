@@ -1,4 +1,4 @@
-"""The network of ``network.py`` in Keras: new, or with trained weights. TensorFlow has NHWC pictures on CPUs."""
+"""The network of ``network.py`` in Keras: new, or with trained weights. Pictures are NHWC, as TensorFlow needs."""
 
 from collections.abc import Mapping
 

@@ -210,7 +210,7 @@ class Detections(Part, frozen=True, kw_only=True, tag_field="type", tag="detecti
 
 
 class Code(Part, frozen=True, kw_only=True):
-    """A function of the model's author that builds the network: ``function(weights) -> torch.nn.Module``."""
+    """A function of the model's author that builds the network: ``function(weights)`` -> a network of its framework."""
 
     file: PathText
     function: Text
@@ -451,7 +451,10 @@ Batch = Annotated[int, Meta(ge=1, le=1 << 20, description="samples")]
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
-    """The optimizer of a recipe; settings that it has and that are absent get the default of PyTorch."""
+    """The optimizer of a recipe; settings that it has and that are absent get the default of PyTorch.
+
+    In TensorFlow it is ``sgd`` or ``adam``, and has no ``implementation``.
+    """
 
     name: Literal["sgd", "adam", "adamw", "rmsprop"]
     lr: Annotated[float, Meta(gt=0, le=1e6)]

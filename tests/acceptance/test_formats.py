@@ -200,6 +200,27 @@ def test_tensorflow_calls_every_kind_of_file(tensorflow: Found) -> None:
     four = {"Identity_1": [6, 6, 6, 6], "Identity:0": [[5], [11], [17], [23]]}
     assert tensorflow["frozen"] == [{"Identity_1": [6], "Identity:0": [[5]]}, four]
     assert tensorflow["frozen, fixed"] == [four]
+    assert tensorflow["safetensors"] == tensorflow["safetensors, again"] == [{"y": [[6, 10], [12, 24]]}]
+
+
+def test_a_training_in_tensorflow_steps_as_pytorch_defines_sgd(tensorflow: Found) -> None:
+    x, labels = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1])
+    state = {"network/y/kernel": np.ones((2, 2)), "network/y/bias": np.zeros(2)}
+    velocity = {name: np.zeros_like(values) for name, values in state.items()}
+    training = tensorflow["training"]
+    for number, found in enumerate(training["states"]):  # the first is that after the warm-up
+        for name, values in state.items():
+            np.testing.assert_allclose(found[name], values, atol=1e-6)
+        scores = x @ state["network/y/kernel"] + state["network/y/bias"]
+        shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+        if number < len(training["losses"]):
+            assert training["losses"][number] == pytest.approx(-np.log(shares[[0, 1], labels]).mean(), abs=1e-6)
+        errors = (shares - np.eye(2)[labels]) / 2
+        for name, gradient in (("network/y/kernel", x.T @ errors), ("network/y/bias", errors.sum(axis=0))):
+            velocity[name] = 0.5 * velocity[name] + gradient + 0.25 * state[name]
+            state[name] = state[name] - 0.5 * velocity[name]
+    assert (len(training["states"]), len(training["losses"])) == (3, 2)
+    assert "the network adds losses" in training["refused"]
 
 
 def test_code_in_a_keras_file_is_run_where_the_manifest_says_unsafe_and_nowhere_else(tensorflow: Found) -> None:
@@ -217,6 +238,11 @@ def test_code_in_a_keras_file_is_run_where_the_manifest_says_unsafe_and_nowhere_
         ("savedmodel, no folder", "load", "SavedModel file does not exist"),
         ("keras, an input too many", "load", "the network takes 1 tensors, but the manifest lists 2"),
         ("hdf5, weights alone", "load", "No model config found"),
+        ("safetensors twice", "load", "tensor 'sequential/dense/kernel' is in kernel.safetensors and in another file"),
+        ("safetensors, one missing", "load", "sequential/dense/bias"),
+        ("no input", "load", "build_without_input returned a network without weights; begin it with keras.Input"),
+        ("no network", "load", "build_layer returned Dense, expected tf.keras.Model"),
+        ("leaves", "load", "leave exited with 3"),
         ("frozen, no input", "load", "the graph has no input 'z'; it takes x:0, y:0"),
         ("frozen, no output", "load", "the graph has no output 'scores:0'"),
         ("frozen, an input left out", "load", "placeholder"),
@@ -406,6 +432,7 @@ def test_onnx_runtimes_threads_sleep_and_preempt_no_others_that_prepare_samples(
         ("tensorflow", "hdf5"),
         ("tensorflow", "frozen-graph"),
         ("tensorflow", "tflite"),
+        ("tensorflow", "safetensors"),
         ("litert", "tflite"),
         ("onnxruntime", "onnx"),
     ],

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -77,7 +77,7 @@ class TensorFlowTrainer:
         """Return a batch of zeros for each input."""
         zeros = {}
         for port in self._model.inputs:
-            axis, sample = port.axes.axis or 0, [length or 0 for length in port.axes.sample or ()]
+            axis, sample = cast("int", port.axes.axis), cast("tuple[int, ...]", port.axes.sample)  # as build requires
             zeros[port.name] = np.zeros([*sample[:axis], size, *sample[axis:]], port.dtype)
         return zeros
 

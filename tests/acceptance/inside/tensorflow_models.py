@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from safetensors.numpy import save_file
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow_threads import loaded_with
-from trying import OUT, Batch, broken, floats, lite_tried, port, tried, write
+from trying import OUT, Batch, broken, described, floats, lite_tried, port, tried, write
 
 # What the predictor sets, before TensorFlow makes the models: it can be set once in a process.
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -18,6 +19,29 @@ tf.config.threading.set_inter_op_parallelism_threads(1)
 
 SAVED, KERAS, HDF5 = ("tensorflow", "savedmodel"), ("tensorflow", "keras"), ("tensorflow", "hdf5")
 FROZEN, LITE = ("tensorflow", "frozen-graph"), ("tensorflow", "tflite")
+TENSORS = ("tensorflow", "safetensors")
+BUILD = """
+import tensorflow as tf
+
+
+def build(weights):
+    network = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(2)])
+    for variable in network.weights:
+        variable.assign(weights[variable.path])
+    return network
+
+
+def build_without_input(weights):
+    return tf.keras.Sequential([tf.keras.layers.Dense(2)])
+
+
+def build_layer(weights):
+    return tf.keras.layers.Dense(2)
+
+
+def leave(weights):
+    raise SystemExit(3)
+"""
 X = [port("x", None, 2)]
 TWO = [port("a", None, 2), port("b", None, 2, dtype="int32")]
 PAIR: Batch = {"a": floats(2, 2), "b": np.full((2, 2), 3, np.int32)}
@@ -78,6 +102,58 @@ def keras() -> dict[str, Any]:
         **broken(KERAS, OUT / "dense.keras", X, ["y"], one),
         **broken(HDF5, OUT / "dense.h5", X, ["y"], one),
     }
+
+
+def weights() -> dict[str, Any]:
+    (OUT / "network.py").write_text(BUILD)
+    kernel, bias = np.array([[1, 3], [2, 4]], np.float32), np.array([1, -1], np.float32)
+    for name, values in (("kernel", kernel), ("bias", bias)):
+        save_file({f"sequential/dense/{name}": values}, OUT / f"{name}.safetensors")
+    files, batch = ["kernel.safetensors", "bias.safetensors"], {"x": floats(2, 2)}
+
+    def coded(function: str, files: list[str]) -> Any:  # noqa: ANN401 - JSON
+        return tried(TENSORS, files, X, ["y"], batch, code={"file": "network.py", "function": function})
+
+    return {
+        "safetensors": coded("build", files),
+        "safetensors, again": coded("build", files),
+        "safetensors twice": coded("build", [files[0], files[0]]),
+        "safetensors, one missing": coded("build", files[:1]),
+        "no input": coded("build_without_input", files),
+        "no network": coded("build_layer", files),
+        "leaves": coded("leave", files),
+        **broken(
+            TENSORS, OUT / "kernel.safetensors", X, ["y"], batch, code={"file": "network.py", "function": "build"}
+        ),
+    }
+
+
+def trained() -> dict[str, Any]:
+    """Two steps of SGD after the warm-up, and a network that adds a loss of its own."""
+    from harness.training.tensorflow_training import TensorFlowTrainer  # noqa: PLC0415 - trying adds it to the path
+
+    settings = {"name": "sgd", "lr": 0.5, "momentum": 0.5, "weight_decay": 0.25}
+
+    def begin(**options: object) -> Any:  # noqa: ANN401 - of the harness
+        layers = [tf.keras.Input((2,)), tf.keras.layers.Dense(2, kernel_initializer="ones", name="y", **options)]
+        model = described(TENSORS, [], X, ["y"])
+        trainer = TensorFlowTrainer(tf.keras.Sequential(layers, name="network"), model, settings, 1)
+        trainer.warm_up(iter((2, 1)), iter((2,)))
+        return trainer
+
+    def read(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
+        return {name: values.tolist() for name, values in trainer.weights().items()}
+
+    trainer = begin()
+    states, losses = [read(trainer)], []
+    for _ in range(2):
+        losses.append(trainer.step({"x": floats(2, 2)}, np.array([0, 1])))
+        states.append(read(trainer))
+    try:
+        begin(kernel_regularizer="l2")
+    except ValueError as error:
+        refused = str(error)
+    return {"training": {"states": states, "losses": losses, "refused": refused}}
 
 
 def frozen() -> dict[str, Any]:
@@ -154,4 +230,4 @@ def by_threads() -> dict[str, Any]:
     return {name: found | two[name] for name, found in loaded_with(1).items()}
 
 
-write({**saved(), **keras(), **frozen(), **lite(), **whole_numbers(), **by_threads()})
+write({**saved(), **keras(), **weights(), **frozen(), **lite(), **whole_numbers(), **by_threads(), **trained()})

@@ -172,6 +172,7 @@ GIVEN: Mapping[str, tuple[Kind, Callable[[Path], Path], Mapping[str, str]]] = {
     "savedmodel": ("model", digits("digits.savedmodel"), MODEL),
     "tflite": ("model", digits("digits.tflite"), MODEL | {"framework": 'framework: {name: litert, version: "*"}'}),
     "safetensors": ("model", weights, MODEL | {
+        "framework": 'framework: {name: pytorch, version: "*"}',
         "inputs": f"inputs: [{{name: x, type: image, dtype: float32, shape: [null, 8, 8, 1], layout: NHWC, {STEPS}}}]",
         "outputs": "outputs: [{name: y, type: class-scores, dtype: float32, label_offset: 0}]",
     }),

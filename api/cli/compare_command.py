@@ -56,6 +56,11 @@ def print_comparison(comparison: Comparison, *, mlperf: bool = False) -> None:
     _print_side_by_side(comparison, arms)
     for sentence in (*(f"not comparable: {reason}" for reason in comparison.reasons), *comparison.replays):
         output.echo_wrapped(sentence)
+    for text, speed in name_speeds(comparison):
+        output.echo()
+        output.echo_wrapped(text, speed.answer)
+        if mlperf:
+            output.echo_wrapped(f"  {describe_mlperf(speed)}")
     for arm, findings in comparison.findings:
         how = f"{len(arm.runs)} interleaved rounds" if comparison.interleaved else "not interleaved"
         output.echo()
@@ -68,11 +73,6 @@ def print_comparison(comparison: Comparison, *, mlperf: bool = False) -> None:
             metrics.setdefault((finding.answer, finding.reason), []).append(finding.metric)
         for (answer, reason), names in metrics.items():
             output.echo_wrapped(f"  {', '.join(names)}: {answer}: {output.append_commands(reason)}", answer)
-    for text, speed in name_speeds(comparison):
-        output.echo()
-        output.echo_wrapped(text, speed.answer)
-        if mlperf:
-            output.echo_wrapped(f"  {describe_mlperf(speed)}")
 
 
 def _print_one_table(comparison: Comparison, arms: list[Arm]) -> None:

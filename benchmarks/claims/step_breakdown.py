@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
+from benchlock.evaluator.report.training_sections import PARTS
 from benchmarks.claims.measured_runs import EXAMPLES, Laboratory, abbreviate
 from benchmarks.claims.rows import Row, format_rows, format_table
 
-PARTS: Final = ("weights", "gradients", "optimizer", "saved", "transient")
 _ASKED: Final = "".join(f"\n  - memory_{part}" for part in PARTS)
 _FEW: Final = 0.2
 """The largest share of the kinds that counts as few."""

@@ -59,14 +59,19 @@ class _Step:
         categories = _read(columns, f"{number}/category", len(changes))
         if not set(np.unique(categories).tolist()) <= _CATEGORIES:
             raise InvalidInputError(f"the breakdown of step {number} has an unknown category")
-        amounts = np.concatenate([[0], np.cumsum(changes)])
+        amounts = _accumulate(changes)
         end = int(amounts.argmax())
         self.peak = int(amounts[end])
-        amounts_of = {kind: np.cumsum([0, *np.where(categories == kind, changes, 0)]) for kind in _CATEGORIES}
+        amounts_of = {kind: _accumulate(np.where(categories == kind, changes, 0)) for kind in _CATEGORIES}
         if any(amounts_of[kind].min() < 0 for kind in (GRADIENTS, SAVED)):
             raise InvalidInputError(f"the breakdown of step {number} releases more than it allocates")
         self.growth = int(amounts[-1] - amounts_of[GRADIENTS][-1])
         self.parts = {kind: int(amounts_of[kind][end]) for kind in _CATEGORIES}
+
+
+def _accumulate(changes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the amount before the first change and after each."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(changes)])
 
 
 def _read(columns: Mapping[str, NDArray[Any]], name: str, length: int | None = None) -> NDArray[np.int64]:

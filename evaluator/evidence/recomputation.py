@@ -81,7 +81,7 @@ LARGEST_BLOB: Final = {
     "reference": LARGEST_PREDICTIONS,
     "samples": LARGEST_SAMPLES,
     "pipeline-samples": LARGEST_SAMPLES,
-    "breakdown": LARGEST_SAMPLES,
+    "breakdown": LARGEST_LOG,
     "loadgen-detail": LARGEST_LOG,
     "pipeline-loadgen-detail": LARGEST_LOG,
     "loadgen-summary": LARGEST_SUMMARY,

@@ -49,7 +49,7 @@ class Repeat(msgspec.Struct, frozen=True):
     curve: tuple[tuple[int, float], ...]
 
 
-def read_training(lock: Lock, run: Run, store: BlobStore) -> tuple[Repeat, ...]:
+def read_curves(lock: Lock, run: Run, store: BlobStore) -> tuple[Repeat, ...]:
     """Return the repeats of a training with their curves.
 
     Args:

@@ -22,6 +22,7 @@ from benchlock.registry.manifests.metric_definitions import (
 
 _WIDTH: Final = 100
 _HEADLINE: Final = 3
+_OLYMPIC: Final = "epochs_to_quality_olympic"
 _ORDER: Final = {name: place for place, name in enumerate(DEFINITIONS)}
 """The order of metrics in their definitions, where the main ones of each task come first."""
 _SPEED: Final = ("latency_p50", "throughput", "cold_start")
@@ -160,7 +161,9 @@ def list_footnotes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[st
         yield "throughput: the arrival rate of queries as long as the model keeps up; not a property of the model"
     without = {metric.name for metric in metrics if None in (metric.ci.low, metric.ci.high)}
     trained = {name for name in without if name in DEFINITIONS and DEFINITIONS[name].scenarios == TRAINING}
-    if trained - set(MEMORY):
+    if _OLYMPIC in trained:
+        yield f"{_OLYMPIC}: the mean without the best and the worst repeat; it has no interval"
+    if trained - {_OLYMPIC, *MEMORY}:
         yield "-: an interval over repeats needs at least 6 of them that reach the target"
     if trained & set(MEMORY):
         yield "-: memory is counted, not sampled, so it has no interval; the parts are those at the instant of the peak"

@@ -13,7 +13,7 @@ from benchlock.evaluator.charts.curve_charts import QualityCurve, draw_curves
 from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
 from benchlock.evaluator.charts.matrix_charts import Bar, draw_bars
 from benchlock.evaluator.charts.svg import Chart
-from benchlock.evaluator.evidence.training_curves import Repeat, read_training
+from benchlock.evaluator.evidence.training_curves import Repeat, read_curves
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System
@@ -51,7 +51,7 @@ def describe_trainings(systems: Sequence[System]) -> Section | None:
     for lock, run, system in trainings[:MOST]:
         name = f"{lock.subject.name}, {shorten(run.id)}" if len(trainings) > 1 else lock.subject.name
         try:
-            read[name] = (lock, read_training(lock, run, system.store))
+            read[name] = (lock, read_curves(lock, run, system.store))
         except BenchlockError as error:
             answer.append(f"{name}: its curve cannot be read: {error.what}.")
     if not trainings:

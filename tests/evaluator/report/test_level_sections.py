@@ -52,7 +52,7 @@ def test_a_curve_has_the_median_and_the_range_and_ended_repeats_keep_their_quali
 
 def test_a_training_shows_how_many_repeats_reach_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
     repeats = (repeat(7, 0.5, 0.95), repeat(8, 0.6, 0.7, 0.93), repeat(9, 0.2, 0.3, 0.4))
-    monkeypatch.setattr(training_sections, "read_training", lambda *_: repeats)
+    monkeypatch.setattr(training_sections, "read_curves", lambda *_: repeats)
     section = describe_trainings(systems_of("000001"))
     assert section is not None
     (words,) = section.answer
@@ -71,7 +71,7 @@ def test_no_repeat_may_reach_the_target_and_a_curve_may_be_unreadable(monkeypatc
             raise InvalidInputError("the samples are malformed")
         return (repeat(1, 0.2, 0.5),)
 
-    monkeypatch.setattr(training_sections, "read_training", read)
+    monkeypatch.setattr(training_sections, "read_curves", read)
     section = describe_trainings(systems_of("000001", "000002"))
     assert section is not None
     assert any("000002: its curve cannot be read: the samples are malformed" in words for words in section.answer)
@@ -80,7 +80,7 @@ def test_no_repeat_may_reach_the_target_and_a_curve_may_be_unreadable(monkeypatc
 
 
 def test_of_many_trainings_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_sections, "read_training", lambda *_: (repeat(1, 0.95),))
+    monkeypatch.setattr(training_sections, "read_curves", lambda *_: (repeat(1, 0.95),))
     names = [f"{number:06d}" for number in range(MOST + 2)]
     section = describe_trainings(systems_of(*names))
     assert section is not None

@@ -25,7 +25,9 @@ def encode_canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
             nesting, or a type that JSON does not have.
     """
     try:
-        return _encode(value) if _is_plain(value) else rfc8785.dumps(value)
+        if _is_plain(value) or _is_plain(value := _replace_whole_floats(value)):
+            return _encode(value)
+        return rfc8785.dumps(value)
     except (ValueError, RecursionError) as error:  # the library's own errors are ValueErrors
         raise InvalidInputError(f"cannot be written as canonical JSON: {error}") from error
 
@@ -53,6 +55,16 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - as above
         elif kind not in _SCALARS:
             return False
     return True
+
+
+def _replace_whole_floats(value: Any) -> Any:  # noqa: ANN401 - as above
+    """Return ``value`` with integers in place of whole numbers of its floats, which RFC 8785 encodes alike."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _replace_whole_floats(part) for key, part in value.items()}
+    if kind is list or kind is tuple:
+        return [_replace_whole_floats(part) for part in value]
+    return int(value) if kind is float and value.is_integer() and abs(value) < _PLAIN_FLOATS[1] else value
 
 
 T = TypeVar("T")

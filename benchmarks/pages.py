@@ -17,6 +17,7 @@ from benchmarks.resolving.report import machine, write
 from benchmarks.transferring.peers import versions
 from benchmarks.viewing import large_registry, open_pages, preview, progress, runs_list
 
+_ADDITIONS = 10_000_000
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 METHOD = """\
 Pages are opened by Debian's Chromium in a new profile, on the loopback, without throttling unless a table says slow.
@@ -55,13 +56,25 @@ def main() -> None:
     print("\n".join(("", "All bars:", *verdicts)))
 
 
+def time_additions() -> float:
+    """Return the seconds of a loop of additions: the speed of the host, by which times of other days compare."""
+    start, total = time.perf_counter(), 0
+    for number in range(_ADDITIONS):
+        total += number
+    return time.perf_counter() - start
+
+
 def report(part: Part, rounds: int) -> list[str]:
     """Measure a part, print it and write it into RESULTS.md; return the lines of its bars."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="benchlock-pages-") as folder:
         body = list(part.measure(Path(folder) / "part", rounds))
     took, load = (time.monotonic() - start) / 60, os.getloadavg()[1]
-    body += ["", f"Measured {datetime.now(UTC):%Y-%m-%d}: {took:.1f} minutes, --rounds {rounds}, load {load:.1f}."]
+    host = f"Python adds {_ADDITIONS:,} integers in {time_additions():.2f} s"
+    body += [
+        "",
+        f"Measured {datetime.now(UTC):%Y-%m-%d}: {took:.1f} minutes, --rounds {rounds}, load {load:.1f}; {host}.",
+    ]
     text = "\n".join((f"### {part.title}", "", part.method, *body, ""))
     write(RESULTS, f"pages: {part.title}", text)
     print(text, flush=True)

@@ -29,6 +29,7 @@ RELEASES: Final[Mapping[Digest, str]] = MappingProxyType(
         Digest("sha256:2958b81590db0d9083960971be936b3aaf795aaffd8780be93419be3cc9696b1"): "1.3.0",
         Digest("sha256:975c2c774ca265727213507264977cd74363e380425722ae062a77e71fe2524b"): "1.4.0",
         Digest("sha256:b1efb8d2ab7e535f1d47c30e19196449d5401b85d1fbe07c9d6be5834d94c722"): "1.5.0",
+        Digest("sha256:eb14919ba51c08926186b9f4c890d0e5d5fb7792350f8d3d379848d9b9c1d2f8"): "1.6.0",
     }
 )
 """The versions of released harnesses by digest, without this build's own harness."""

@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share: a private engine, a base root file system, a registry with real images."""
+"""Fixtures that several folders share: a private engine, a base root file system, a registry with real images."""
 
 import fcntl
 import os
@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
@@ -26,12 +27,16 @@ from tests.support.servers.registry_server import RegistryServer, serving
 from tests.support.system.background_removal import remove_in_background
 from tests.support.system.base import keep_base
 
+settings.register_profile("benchlock", deadline=None)  # a slow machine fails no test
+settings.load_profile("benchlock")
+
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
 MLFLOW_REASON = "mlflow: install it beside benchlock to test the export to it"
 ALL_IMAGES = (
-    *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "formats", "real_cases", "traced_cases")),
+    *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "distributed", "formats", "networks")),
+    *(f"tests/acceptance/test_{name}.py" for name in ("operators", "real_cases", "traces", "training")),
     "tests/evaluator/images/test_build_real.py",
 )
 """What needs PyTorch's and TensorFlow's images too, which take minutes to make."""
@@ -242,8 +247,11 @@ def small_images(built_once: Commands, engine_url: str, tmp_path_factory: pytest
 
 
 @pytest.fixture(scope="session")
-def images(small_images: Commands, base_tarball: Path) -> Commands:
-    """The same registry, with PyTorch and TensorFlow too."""
+def images(
+    built_once: Commands, engine_url: str, base_tarball: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Commands:
+    """Another copy, with PyTorch and TensorFlow too: what tests publish into it, no copy of the small one has."""
+    commands = copied(built_once, tmp_path_factory.mktemp("all-images") / "registry", engine_url)
     for framework in ("pytorch==2.13.0", "tensorflow==2.21.0"):
-        small_images.done("image", "build", framework, "--base", base_tarball)
-    return small_images
+        commands.done("image", "build", framework, "--base", base_tarball)
+    return commands

@@ -126,6 +126,7 @@ COMMAND_GROUPS = {
         "jobs": ("queue_commands.jobs", "List jobs, newest first, or show one."),
         "cancel": ("queue_commands.cancel", "Cancel a job."),
         "explain": ("queue_commands.explain", "Explain the state of a job and what each machine lacks."),
+        "matrix": ("matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
         "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
     },
     "Administration": {
@@ -149,7 +150,9 @@ COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _
 _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
-TABLE_COMMANDS = frozenset({"list", "runs", "compare", "inspect", "jobs", "machines", "token list", "log"})
+TABLE_COMMANDS = frozenset(
+    {"list", "runs", "compare", "inspect", "jobs", "matrix table", "machines", "token list", "log"}
+)
 """The commands whose result is a table."""
 _SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}
 

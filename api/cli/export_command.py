@@ -12,6 +12,7 @@ from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import complete_run_id, read_lock
 from benchlock.api.export.exported_run import ExportedRun, export_run
 from benchlock.api.export.mlflow_run import EXPERIMENT, log_to_mlflow
+from benchlock.api.export.provenance_statement import format_statement
 from benchlock.api.export.submission_folder import write_submission
 from benchlock.api.export.text_formats import FORMATS, select_metrics
 from benchlock.artifacts.atomic_files import create_file
@@ -20,7 +21,7 @@ from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import Run, parse_run_id
 from benchlock.registry.lock.lockfile import Lock
 
-_MLFLOW, _SUBMISSION = "mlflow", "mlperf"
+_MLFLOW, _SUBMISSION, _STATEMENT = "mlflow", "mlperf", "in-toto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class _ExportOptions:
 @click.option(
     "--format",
     "export_format",
-    type=click.Choice([*FORMATS, _MLFLOW, _SUBMISSION]),
+    type=click.Choice([*FORMATS, _MLFLOW, _SUBMISSION, _STATEMENT]),
     default="json",
     show_default=True,
     help="Format of the export.",
@@ -75,13 +76,19 @@ def export(invocation: Invocation, /, run: str, **options: Any) -> None:  # noqa
             verb = "logged" if logged.created else "already logged"
             output.echo(f"{exported.run}: {verb} as run {logged.run_id} in {logged.tracking_uri}")
         return
-    text = FORMATS[settings.export_format](exported)
+    if settings.export_format == _STATEMENT:
+        if settings.metrics:
+            raise InvalidInputError("a statement has no metrics", where="--metric", next_step="omit --metric")
+        text = format_statement(recorded, lock)
+    else:
+        text = FORMATS[settings.export_format](exported)
     if not settings.path:
         output.print_text(text)
         return
     with create_file(Path(settings.path)) as file:
         file.write(text.encode())
-    say(f"{settings.path}: {format_count(len(exported.metrics), 'metric')} of {exported.run}")
+    content = "provenance" if settings.export_format == _STATEMENT else format_count(len(exported.metrics), "metric")
+    say(f"{settings.path}: {content} of {exported.run}")
 
 
 def _export_submission(

@@ -91,6 +91,7 @@ STEP_COMMANDS: Final[Mapping[str, str]] = {
     "a wider margin": "--margin METRIC=SHARE",
     "runs are needed": "benchlock run LOCK --repeat N",
     "several runs": "benchlock run LOCK --repeat N",
+    "the report on the run": "benchlock report RUN",
     "measure the roofs of the host": "benchlock inspect RUN --roof",
     "compare the layers of two": "benchlock compare --layers RUN RUN",
     "list its runs": "benchlock runs",

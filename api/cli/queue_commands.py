@@ -1,6 +1,8 @@
 """Commands for the job queue: worker, jobs, cancel, explain and machines."""
 
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
@@ -20,17 +22,21 @@ from benchlock.api.client.worker_setup import (
 )
 from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
     find_machine_trouble,
     job_state,
     machine_state,
 )
-from benchlock.evaluator.queue.queue_types import JobState, Machine, MachineId, Queue, parse_job_id
+from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
+from benchlock.registry.database.engine import SchemaRevisionError
 from benchlock.registry.requests.evaluation_request import Request
 
+_T = TypeVar("_T")
+_WAIT_SECONDS: Final = 1.0
+"""Seconds between two reads of what a command waits for."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 
 
@@ -87,16 +93,29 @@ def _say_step(text: str) -> None:
 )
 @click.option("--state", type=click.Choice(STATES), default=None, help="Only jobs in this state.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of jobs.")
+@click.option("--wait", is_flag=True, help="Wait until JOB ends; exit code 1 unless it is done.")
 @click.pass_obj
-def jobs(invocation: Invocation, job: str, state: JobState | None, limit: int) -> None:
+def jobs(invocation: Invocation, job: str, state: JobState | None, limit: int, *, wait: bool) -> None:
     """List jobs, newest first, or show one.
 
     Example: benchlock jobs --state queued
     """
     queue = open_queue(invocation)
-    job_list = [queue.job(parse_job_id(job))] if job else queue.jobs(state=state, limit=limit)
+    if wait and not job:
+        raise InvalidInputError("--wait needs a job", where="jobs", next_step="give the id that `run --submit` printed")
+    if wait:
+        ended = wait_until(lambda: queue.job(parse_job_id(job)), lambda found: found.state in TERMINAL)
+        job_list: Sequence[Job] = [ended]
+    else:
+        job_list = [queue.job(parse_job_id(job))] if job else queue.jobs(state=state, limit=limit)
+    _print_jobs(invocation, job_list, is_single=bool(job))
+    if wait and job_list[0].state != "done":
+        raise click.exceptions.Exit(EXIT_REFUSED)
+
+
+def _print_jobs(invocation: Invocation, job_list: Sequence[Job], *, is_single: bool) -> None:
     if invocation.as_json:
-        output.print_json(job_list[0] if job else {"jobs": job_list})
+        output.print_json(job_list[0] if is_single else {"jobs": job_list})
         return
     rows = [
         [entry.id, job_state(entry), entry.machine or "-", entry.run or "-", entry.failure or "-", entry.reason or ""]
@@ -185,6 +204,28 @@ def submit(invocation: Invocation, target: str, isolation: Isolation | None, *, 
     if isinstance(question, Request):
         say(f"lock: {explanation.job.lock}")
     say(f"warning: {explanation.sentence}" if explanation.blocked else explanation.sentence)
+
+
+def wait_until(read: Callable[[], _T], is_over: Callable[[_T], bool]) -> _T:
+    """Read again and again until it is over; return what was read last.
+
+    After the first read, a registry that is unavailable is waited for.
+
+    Raises:
+        BenchlockError: As ``read``.
+    """
+    found, last = read(), ""
+    while not is_over(found):
+        time.sleep(_WAIT_SECONDS)
+        try:
+            found, last = read(), ""
+        except SchemaRevisionError:
+            raise
+        except UnavailableError as error:
+            if error.what != last:
+                say(f"warning: waiting for the registry: {error.what}")
+            last = error.what
+    return found
 
 
 def open_queue(invocation: Invocation) -> Queue:

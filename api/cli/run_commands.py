@@ -1,6 +1,7 @@
 """Commands that run a lock: run and rerun, and the run of a lock on this machine."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -30,6 +31,7 @@ from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
 from benchlock.evaluator.workflows.repeat import check_wanted, repeat
+from benchlock.evaluator.workflows.rerun import judge_recorded_run
 from benchlock.registry.lock.lockfile import Lock
 
 
@@ -187,23 +189,53 @@ def _warn_of_reported(run: Run, widths: dict[str, float], limit: int) -> None:
     type=click.IntRange(min=1),
     help="Number of new runs; default: 1, or 12 with `equivalence`.",
 )
+@click.option("--recorded", "is_recorded", is_flag=True, help="Judge RUN itself, and run nothing.")
 @ISOLATION
 @ALLOW_CODE
 @click.pass_obj
 def rerun(
-    invocation: Invocation, target: str, against: str, repeat: int | None, isolation: str, *, allow_code: bool
+    invocation: Invocation,
+    /,
+    target: str,
+    against: str,
+    repeat: int | None,
+    *,
+    is_recorded: bool,
+    **options: Any,  # noqa: ANN401 - isolation and allow_code
 ) -> None:
     """Run a lock again and compare with an earlier run.
 
     Example: benchlock rerun digits.lock
     """
-    runner = LockRunner(invocation.opened, invocation.progress, say, parse_isolation(isolation), allow_code)
+    if is_recorded:
+        if repeat is not None or any(options.values()):
+            what = "--recorded runs nothing, so --repeat, --isolation and --allow-code do not apply"
+            raise InvalidInputError(what, where="--recorded", next_step="omit them")
+        records, store, find_lock = invocation.opened.records, invocation.opened.store, partial(read_lock, invocation)
+        earlier = parse_run_id(against) if against else None
+        verdict = judge_recorded_run(records, store, find_lock, parse_run_id(target), earlier)
+        again = records.get(parse_run_id(verdict.run))
+        _report_verdict(invocation, find_lock(again.start.lock), verdict, again)
+        return
+    isolation = parse_isolation(options["isolation"])
+    runner = LockRunner(invocation.opened, invocation.progress, say, isolation, options["allow_code"])
     lock_text, original = target, against
     if target.startswith(RUN_PREFIX):
         lock_text, original = invocation.opened.records.get(parse_run_id(target)).start.lock, against or target
     lock = read_lock(invocation, lock_text)
     result = runner.rerun(lock, parse_run_id(original) if original else None, repeat)
-    verdict, again = result.verdict, result.run
+    _report_verdict(invocation, lock, result.verdict, result.run)
+
+
+def _report_verdict(invocation: Invocation, lock: Lock, verdict: Verdict, again: Run) -> None:
+    """Print a verdict with the run that it is about, and exit with code 1 unless the result is reproduced.
+
+    Args:
+        invocation: The call of the command.
+        lock: The lock of the run.
+        verdict: The verdict.
+        again: The run.
+    """
     claim_verdicts = judge_claims(invocation, lock, again)
     if invocation.as_json:
         output.print_json(verdict_document(verdict, again, claim_verdicts))

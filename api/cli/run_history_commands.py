@@ -19,8 +19,8 @@ from benchlock.evaluator.records.run_types import (
     Outcome,
     Run,
     RunFilter,
-    VersionSelector,
     parse_run_id,
+    parse_selectors,
     parse_since,
 )
 from benchlock.registry.lock.lockfile import Lock
@@ -32,14 +32,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--lock", metavar="LOCK", default="", shell_complete=suggest_files, help="Only runs of this lock.")
-@click.option("--model", metavar="NAME[@CONSTRAINT]", default="", help="Only runs of this model.")
-@click.option("--dataset", metavar="NAME[@CONSTRAINT]", default="", help="Only runs on this dataset.")
+@click.option("--model", metavar="NAME[@CONSTRAINT]", default=None, help="Only runs of this model.")
+@click.option("--operator", metavar="NAME[@CONSTRAINT]", default=None, help="Only runs of this operator.")
+@click.option("--recipe", metavar="NAME[@CONSTRAINT]", default=None, help="Only trainings with this recipe.")
+@click.option("--dataset", metavar="NAME[@CONSTRAINT]", default=None, help="Only runs on this dataset.")
 @click.option("--outcome", type=click.Choice(get_args(Outcome)), default=None, help="Only runs with this outcome.")
 @click.option("--since", metavar="TIME", default="", help="Only runs since a date such as 2026-11-01, or within 7d.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
 @click.pass_obj
 def runs(
-    invocation: Invocation, lock: str, model: str, dataset: str, outcome: Outcome | None, since: str, limit: int
+    invocation: Invocation, /, lock: str, outcome: Outcome | None, since: str, limit: int, **selectors: str | None
 ) -> None:
     """List runs, newest first.
 
@@ -48,8 +50,7 @@ def runs(
     Example: benchlock runs --model digits@^1.0 --since 7d
     """
     chosen = RunFilter(
-        model=VersionSelector.parse(model) if model else None,
-        dataset=VersionSelector.parse(dataset) if dataset else None,
+        **parse_selectors(**selectors),
         outcome=outcome,
         since=parse_since(since, invocation.opened.now()) if since else None,
         lock=read_lock(invocation, lock).id if lock else None,

@@ -9,10 +9,16 @@ from benchlock.api.cli import output
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.user_output import escape_line, format_bytes, format_count
 from benchlock.evaluator.evidence.class_details import read_classes
+from benchlock.evaluator.evidence.distributed.rank_details import (
+    COLUMNS,
+    describe_ranks,
+    list_rank_rows,
+    read_rank_details,
+)
+from benchlock.evaluator.evidence.networks.network_texts import describe_network
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
-    describe_cause,
     describe_extent,
     describe_load_generation,
     describe_question,
@@ -29,12 +35,14 @@ from benchlock.evaluator.records.run_texts import (
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunEnd
 from benchlock.evaluator.records.timing_validity import (
     CLOCKS_DISAGREE,
+    Flag,
     ObservedTimes,
     calls_of,
     clocks_disagree,
     find_observed_times,
     flag_of,
     list_early_stopping,
+    list_flags,
     validity_of,
 )
 from benchlock.evaluator.statistics.metric_types import Calls, Metric, format_duration, format_value
@@ -105,7 +113,7 @@ def print_outcome(run: Run, lock: Lock | None = None) -> None:
     _print_observed(find_observed_times(run))
     calls = calls_of(run)
     if calls is not None:
-        print_calls(calls, flag_of(run))
+        print_calls(calls, list_flags(run))
 
 
 def _print_metrics_and_notes(run: Run, end: RunEnd, lock: Lock | None) -> None:
@@ -115,6 +123,8 @@ def _print_metrics_and_notes(run: Run, end: RunEnd, lock: Lock | None) -> None:
     if end.metrics:
         output.echo()
         print_metrics("metric", end.metrics)
+        if lock is not None and (finding := describe_network(end, lock)) is not None:
+            output.echo_wrapped(finding)
         for note in list_footnotes(end.metrics, is_server=lock is not None and lock.scenario["name"] == "server"):
             output.echo(note)
         if lock is not None and any(metric.name == COST for metric in end.metrics):
@@ -151,8 +161,8 @@ def print_metrics(title: str, metrics: Iterable[Metric]) -> None:
     output.print_table((title, "value", "95 % interval", "over", "n"), rows)
 
 
-def print_calls(calls: Calls, flag: str | None) -> None:
-    """Print the latencies of undisturbed calls and the CPU time of all; ``flag`` is why the run is flagged."""
+def print_calls(calls: Calls, flags: Iterable[Flag]) -> None:
+    """Print the latencies of undisturbed calls, the CPU time of all, and why the run is flagged."""
     reported = format_mark(is_reported=any(metric.self_reported for metric in (*calls.undisturbed, *calls.cpu_time)))
     disturbed = f"{calls.preempted} of {calls.n} calls were pre-empted ({calls.share:.1%}){reported}"
     if calls.without_cpu is not None:
@@ -162,8 +172,8 @@ def print_calls(calls: Calls, flag: str | None) -> None:
     print_metrics(f"per call, by {calls.scope}", (*calls.undisturbed, *calls.cpu_time))
     if calls.undelayed:
         print_metrics("without the host's delay", calls.undelayed)
-    if flag:
-        output.echo_wrapped(f"flagged: {flag}: {describe_cause(calls)}, so timings are unreliable")
+    for flag in flags:
+        output.echo_wrapped(f"flagged: {flag.cause}: {flag.meaning}, so timings are unreliable")
 
 
 def print_repetition(repetition: "Repetition", lock: Lock) -> None:
@@ -221,6 +231,7 @@ def print_run(run: Run, lock: Lock, log: str | None) -> None:
     _fields("load generation", describe_load_generation(run, end))
     _fields("resources; those of the timed calls are reported by the harness", describe_resources(end.details))
     _print_classes(end)
+    _print_ranks(end)
     golden = end.details.get("golden")
     if isinstance(golden, dict) and isinstance(golden.get("samples"), int):
         _section(f"golden tensors: {golden_summary(golden)}", tuple(golden_lines(golden)))
@@ -258,6 +269,16 @@ def _print_classes(end: RunEnd) -> None:
         output.echo()
         cells = [(str(label), "-" if other is None else str(other), str(n)) for label, other, n in confused]
         output.print_table(("label", "predicted as", "samples"), cells[:_SHOWN_CLASSES])
+
+
+def _print_ranks(end: RunEnd) -> None:
+    """Print a row for each rank of a distributed training, and the finding on them."""
+    details = read_rank_details(end.details)
+    if details is not None:
+        output.echo()
+        output.print_table(COLUMNS, list(list_rank_rows(details)))
+        for line in _wrap_text(describe_ranks(details)):
+            output.echo(line)
 
 
 def _fields(title: str, fields: Mapping[str, str]) -> None:

@@ -67,7 +67,7 @@ def _find_manifests(folder: Path) -> list[str]:
 
     def is_manifest(path: Path) -> bool:
         with path.open("rb") as file:
-            return re.search(rb"^kind:", file.read(_HEAD_BYTES), re.MULTILINE) is not None
+            return re.search(rb"^kind:(?! *(evaluation|matrix))", file.read(_HEAD_BYTES), re.MULTILINE) is not None
 
     paths = (path for path in sorted(folder.glob("*.y*ml")) if path.is_file() and os.access(path, os.R_OK))
     return [str(path) for path in islice(filter(is_manifest, paths), _MAX_LISTED)]

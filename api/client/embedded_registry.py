@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from benchlock.evaluator.workflows.blob_inventory import Inventory, Names
     from benchlock.evaluator.workflows.bundles import BundleAdmission
     from benchlock.registry.lock.lock_assembly import Freshness
+    from benchlock.registry.lock.lock_creation import ConfigurationLookup, Harness
     from benchlock.registry.requests.evaluation_request import Request
     from benchlock.registry.resolution.resolver_types import Candidate, Resolution
     from benchlock.registry.resolution.version_search import Preferences
@@ -98,16 +99,21 @@ class EmbeddedRegistry:
 
     def lock(self, request: "Request", preferences: "Preferences") -> LockResult:
         """Resolve ``request`` on this machine and store its lock."""
-        from benchlock.api.local.container_registry_access import connect_in_public, connect_repository, look_up_image  # noqa: PLC0415 - as above
-        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415 - as above
-        from benchlock.registry.lock.lock_creation import Harness, keep_lock, list_yanked, resolve_request  # noqa: PLC0415 - as above
+        from benchlock.registry.lock.lock_creation import keep_lock, list_yanked, resolve_request  # noqa: PLC0415 - as above
 
         resolution = resolve_request(request, self.catalogue, preferences)
-        harness = Harness(HARNESS_VERSION, build_harness())
-        connect = connect_in_public if self.public_images else connect_repository
-        look_up = partial(look_up_image, self.store, connect=connect)
+        harness, look_up = self.lock_parts()
         lock = keep_lock(request, resolution, harness, self.store, self.catalogue, look_up)
         return LockResult(lock, list_yanked(resolution))
+
+    def lock_parts(self) -> "tuple[Harness, ConfigurationLookup]":
+        """Return the harness of new locks, and the function that looks up the configurations of finished images."""
+        from benchlock.api.local.container_registry_access import connect_in_public, connect_repository, look_up_image  # noqa: PLC0415 - as above
+        from benchlock.evaluator.harness_archive import HARNESS_VERSION, build_harness  # noqa: PLC0415 - as above
+        from benchlock.registry.lock.lock_creation import Harness  # noqa: PLC0415 - as above
+
+        connect = connect_in_public if self.public_images else connect_repository
+        return Harness(HARNESS_VERSION, build_harness()), partial(look_up_image, self.store, connect=connect)
 
     def check(self, lock: Lock, request: "Request") -> "Freshness":
         """Check ``lock`` against a snapshot of the catalogue."""

@@ -132,6 +132,12 @@ class RemoteQueue:
         self._times = self._times if lease is None else lease.times
         return lease
 
+    def wait_for_job(self, machine: MachineId, seconds: float) -> bool:
+        """Wait in one request, which the server answers when the machine may take a job."""
+        path, wait = f"machines/{machine}/work", min(seconds, wire.LONGEST_WAIT)
+        patience = SILENCE_SECONDS + wait
+        return self._request("GET", f"{path}?wait={wait:g}", wire.WorkStatus, patience=patience).has_job
+
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the run of a lease."""
         return self._request("POST", f"leases/{fence}/run", wire.StartResponse, start).start

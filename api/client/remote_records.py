@@ -34,6 +34,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, UnavailableError, UnknownNameError
 from benchlock.evaluator.records.run_types import (
     ALL_RUNS,
+    SELECTED_KINDS,
     DamagedRun,
     Outcome,
     Run,
@@ -263,8 +264,7 @@ class RemoteRuns:
         query = {
             "lock": chosen.lock,
             "outcome": chosen.outcome,
-            "model": None if chosen.model is None else str(chosen.model),
-            "dataset": None if chosen.dataset is None else str(chosen.dataset),
+            **{kind: str(one) for kind in SELECTED_KINDS if (one := getattr(chosen, kind)) is not None},
             "since": None if chosen.since is None else format_time(chosen.since),
             "prefix": chosen.prefix,
         }

@@ -3,10 +3,10 @@
 No metric is exported unless the record of its run agrees with its evidence, and the evidence is intact now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from benchlock.artifacts.blob_store import BlobStore
 from benchlock.artifacts.digest import Digest
@@ -20,8 +20,8 @@ from benchlock.evaluator.records.timing_validity import explain_unusable_times, 
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.evaluator.workflows.blob_inventory import list_damage
-from benchlock.registry.lock.lockfile import Lock, LockedArtifact, dataset_of
-from benchlock.registry.manifests.manifest_types import Model
+from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.manifest_types import Model, Recipe
 from benchlock.registry.manifests.metric_definitions import is_bracketed, is_quality
 
 SELF_REPORTED = "self-reported"
@@ -72,15 +72,16 @@ class ExportedMetric(Struct, frozen=True, kw_only=True):
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
-    """A verified run."""
+    """A verified run.
+
+    ``artifacts`` are those of its lock by kind, beginning with the model, the recipe or the operator. The split and the
+    task are empty where there is none.
+    """
 
     run: RunId
     lock: Digest
-    model: ExportedArtifact
-    dataset: ExportedArtifact
+    artifacts: Mapping[str, ExportedArtifact]
     split: str
-    framework: ExportedArtifact
-    image: ExportedArtifact
     harness: ExportedHarness
     task: str
     scenario: str
@@ -92,6 +93,27 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     ended_at: datetime
     imported_at: datetime | None
     metrics: tuple[ExportedMetric, ...]
+
+    @property
+    def subject(self) -> ExportedArtifact:
+        """The model, the recipe or the operator that was evaluated."""
+        return next(iter(self.artifacts.values()))
+
+
+def require_model(exported: ExportedRun) -> tuple[ExportedArtifact, ExportedArtifact]:
+    """Return the model and the dataset of a run, for formats that are about models alone.
+
+    Raises:
+        RefusedError: The run is of a recipe or an operator.
+    """
+    if "model" not in exported.artifacts:
+        kind = next(iter(exported.artifacts))
+        raise RefusedError(
+            f"{exported.run} evaluated {kind}/{exported.subject.name}; this format is about models",
+            where=exported.run,
+            next_step="promote a training and export a run of its model, or use the format json",
+        )
+    return exported.artifacts["model"], exported.artifacts["dataset"]
 
 
 def export_run(run: Run, lock: Lock, store: BlobStore, progress: Progress) -> ExportedRun:
@@ -109,20 +131,18 @@ def export_run(run: Run, lock: Lock, store: BlobStore, progress: Progress) -> Ex
         UnverifiedError: The record was not compared with its evidence.
     """
     end = require_verified(run, store, progress)
-    dataset = dataset_of(lock)
-    model = read_manifests(lock, store)["model"]
-    assert isinstance(model, Model)
+    subject = read_manifests(lock, store)[next(iter(lock.artifacts()))]
     accelerator = run.start.host.get("accelerator")
     return ExportedRun(
         run=run.id,
         lock=lock.id,
-        model=_export_artifact(lock.subject),
-        dataset=_export_artifact(dataset),
-        split=dataset.split,
-        framework=_export_artifact(lock.framework),
-        image=_export_artifact(lock.image),
+        artifacts={
+            kind: ExportedArtifact(artifact.name, artifact.version, artifact.digest)
+            for kind, artifact in lock.artifacts().items()
+        },
+        split="" if lock.dataset is UNSET else lock.dataset.split,
         harness=ExportedHarness(lock.harness.version, lock.harness.digest, is_released(lock.harness)),
-        task=model.task,
+        task=subject.task if isinstance(subject, Model | Recipe) else "",
         scenario=str(lock.scenario["name"]),
         isolation=run.start.isolation,
         platform=run.start.platform_name,
@@ -170,10 +190,6 @@ def require_verified(run: Run, store: BlobStore, progress: Progress) -> RunEnd:
             next_step="export a run of a request with `metrics`",
         )
     return run.end
-
-
-def _export_artifact(artifact: LockedArtifact) -> ExportedArtifact:
-    return ExportedArtifact(artifact.name, artifact.version, artifact.digest)
 
 
 def _export_metric(run: Run, lock: Lock, metric: Metric) -> ExportedMetric:

@@ -61,7 +61,7 @@ def _log(exported: ExportedRun, client: "MlflowClient", name: str, uri: str) -> 
     if earlier:
         return MlflowRun(earlier[0].info.run_id, experiment, uri, created=False)
     started, ended = (int(at.timestamp() * 1000) for at in (exported.started_at, exported.ended_at))
-    run_name = f"{exported.model.name} {exported.model.version}"
+    run_name = f"{exported.subject.name} {exported.subject.version}"
     run = client.create_run(experiment, start_time=started, tags=_tags(exported), run_name=run_name)
     for metric in exported.metrics:
         # Names of metrics in MLflow may not contain "@".
@@ -85,8 +85,7 @@ def _tags(exported: ExportedRun) -> dict[str, str]:
         "benchlock.platform": exported.platform,
         "benchlock.cpu_model": exported.cpu_model,
     }
-    for kind in ("model", "dataset", "framework", "image"):
-        artifact = getattr(exported, kind)
+    for kind, artifact in exported.artifacts.items():
         tags[f"benchlock.{kind}"] = f"{artifact.name}@{artifact.version}"
         tags[f"benchlock.{kind}.digest"] = artifact.digest
     for metric in exported.metrics:

@@ -82,7 +82,7 @@ def write_submission(
     """
     submitter, benchmark = names
     _check(run, exported, submitter, benchmark)
-    root, model = folder / DIVISION / submitter, _make_file_name(exported.model.name)
+    root, model = folder / DIVISION / submitter, _make_file_name(exported.subject.name)
     system = _make_file_name(f"{exported.cpu_model} {exported.accelerator or 'CPU'}")
     place = root / "results" / system / model / SCENARIOS[exported.scenario]
     lockfile = f"{model}-{SCENARIOS[exported.scenario]}.lock"
@@ -125,7 +125,7 @@ def _check(run: Run, exported: ExportedRun, submitter: str, benchmark: str) -> N
 
 def _describe_system(run: Run, exported: ExportedRun, submitter: str) -> dict[str, Any]:
     """Return the system description; the host reports one node."""
-    host = run.start.host
+    host, framework, image = run.start.host, exported.artifacts["framework"], exported.artifacts["image"]
     memories = [size for size in host.get("accelerator_memory") or () if isinstance(size, int)]
     accelerators = exported.accelerator.split("; ") if exported.accelerator else []
     return dict.fromkeys(_ABSENT_FACTS, _MISSING) | {
@@ -141,9 +141,9 @@ def _describe_system(run: Run, exported: ExportedRun, submitter: str) -> dict[st
         "accelerators_per_node": str(len(accelerators)),
         "accelerator_model_name": ", ".join(dict.fromkeys(accelerators)) or "none",
         "accelerator_memory_capacity": f"{min(memories) / 1e9:.1f} GB" if memories else "none",
-        "framework": f"{exported.framework.name} {exported.framework.version}",
+        "framework": f"{framework.name} {framework.version}",
         "operating_system": str(host.get("kernel") or _MISSING),
-        "other_software_stack": f"image {exported.image.name} {exported.image.version} ({exported.image.digest})",
+        "other_software_stack": f"image {image.name} {image.version} ({image.digest})",
         "hw_notes": "",
         "sw_notes": f"{_MARK}; {exported.isolation} on {exported.platform}",
     }
@@ -206,7 +206,7 @@ def _describe_accuracy(run: Run, exported: ExportedRun) -> dict[str, str]:
 
 
 def _describe_run(exported: ExportedRun, lockfile: str) -> str:
-    title = code(f"{exported.model.name} {exported.model.version}, {SCENARIOS[exported.scenario]}")
+    title = code(f"{exported.subject.name} {exported.subject.version}, {SCENARIOS[exported.scenario]}")
     table = format_markdown(exported)
     return _README.format(title=title, table=table, missing=_MISSING, lockfile=lockfile, run=exported.run)
 

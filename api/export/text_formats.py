@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from benchlock.api.export.exported_run import SELF_REPORTED, ExportedArtifact, ExportedMetric, ExportedRun
+from benchlock.api.export.exported_run import SELF_REPORTED, ExportedMetric, ExportedRun, require_model
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.artifacts.user_output import escape_json, escape_line
 from benchlock.evaluator.statistics.metric_types import format_value
@@ -44,14 +44,16 @@ def select_metrics(exported: ExportedRun, names: Sequence[str]) -> ExportedRun:
 
 def format_json(exported: ExportedRun) -> str:
     """Format the run as one JSON document."""
-    text = json.dumps(msgspec.to_builtins(exported), indent=2, ensure_ascii=False, allow_nan=False)
+    fields = msgspec.to_builtins(exported)
+    document = {"run": fields.pop("run"), "lock": fields.pop("lock"), **fields.pop("artifacts"), **fields}
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     return escape_json(text) + "\n"
 
 
 def format_csv(exported: ExportedRun) -> str:
     """Format the run as CSV (RFC 4180) with one row per metric; each row has the run, the lock and the versions."""
     common: dict[str, object] = {"run": exported.run, "lock": exported.lock}
-    for kind, artifact in _artifacts(exported).items():
+    for kind, artifact in exported.artifacts.items():
         common |= {kind: artifact.name, f"{kind}_version": artifact.version, f"{kind}_digest": artifact.digest}
     common |= {
         "split": exported.split,
@@ -94,10 +96,10 @@ def format_markdown(exported: ExportedRun) -> str:
     ]
     sources = [
         (kind, code(artifact.name), code(artifact.version), code(artifact.digest))
-        for kind, artifact in _artifacts(exported).items()
+        for kind, artifact in exported.artifacts.items()
     ]
     sources += [
-        ("split", code(exported.split), "", ""),
+        *([("split", code(exported.split), "", "")] if exported.split else []),
         ("harness", "", code(exported.harness.version), code(exported.harness.digest)),
     ]
     host = f"{exported.cpu_model}, {exported.accelerator}" if exported.accelerator else exported.cpu_model
@@ -117,15 +119,6 @@ def _format_interval(metric: ExportedMetric) -> str:
         return "-"
     low, high = (format_value(end, metric.unit) for end in (metric.low, metric.high))
     return f"[{low}, {high}] ({metric.interval})"
-
-
-def _artifacts(exported: ExportedRun) -> Mapping[str, ExportedArtifact]:
-    return {
-        "model": exported.model,
-        "dataset": exported.dataset,
-        "framework": exported.framework,
-        "image": exported.image,
-    }
 
 
 def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -153,18 +146,23 @@ def code(text: str) -> str:
 
 
 def format_model_card(exported: ExportedRun) -> str:
-    """Format the run as metadata (``model-index``) and a section of a model card of the Hugging Face Hub."""
+    """Format the run as metadata (``model-index``) and a section of a model card of the Hugging Face Hub.
+
+    Raises:
+        RefusedError: The run is not of a model.
+    """
+    model, dataset = require_model(exported)
     result = {
         "task": {"type": _HUB_TASKS.get(exported.task, exported.task), "name": exported.task},
         "dataset": {
-            "type": exported.dataset.name,
-            "name": f"{exported.dataset.name} {exported.dataset.version}",
+            "type": dataset.name,
+            "name": f"{dataset.name} {dataset.version}",
             "split": exported.split,
-            "args": {"version": exported.dataset.version, "digest": exported.dataset.digest},
+            "args": {"version": dataset.version, "digest": dataset.digest},
         },
         "metrics": [_card_metric(exported, metric) for metric in exported.metrics],
     }
-    index = {"model-index": [{"name": exported.model.name, "results": [result]}]}
+    index = {"model-index": [{"name": model.name, "results": [result]}]}
     lines = ["---", *_format_yaml(index), "---", "", "## Evaluation results", "", format_markdown(exported)]
     return "\n".join(lines)
 
@@ -181,7 +179,7 @@ def _card_metric(exported: ExportedRun, metric: ExportedMetric) -> dict[str, Any
             "unit": metric.unit,
             "benchlock_run": exported.run,
             "benchlock_lock": exported.lock,
-            "model_digest": exported.model.digest,
+            "model_digest": exported.subject.digest,
         }
         | ({"notes": list(metric.notes)} if metric.notes else {}),
     }
@@ -246,11 +244,10 @@ def format_badge(exported: ExportedRun) -> str:
         )
     label = metric.metric
     message = f"{format_value(metric.value, metric.unit)} | {exported.lock[:_SHORT_ID]}"
-    model, dataset = exported.model, exported.dataset
-    title = (
-        f"{label} of {model.name} {model.version} on {dataset.name} {dataset.version} ({exported.split}), "
-        f"{exported.run}, lock {exported.lock}"
-    )
+    named = [f"{label} of {exported.subject.name} {exported.subject.version}"]
+    if (dataset := exported.artifacts.get("dataset")) is not None:
+        named.append(f"on {dataset.name} {dataset.version} ({exported.split})")
+    title = f"{' '.join(named)}, {exported.run}, lock {exported.lock}"
     left, right = (len(text) * _CHARACTER + _PADDING for text in (label, message))
     return _BADGE.format(
         width=left + right,

@@ -1,12 +1,12 @@
-"""Server-sent events for the pages of jobs that run: one read of the database for all streams of the process."""
+"""Requests that stay open: event streams of running jobs, and machines that wait for a job; one reader serves all."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,11 +16,18 @@ from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.queue_texts import describe_line
 from benchlock.evaluator.queue.queue_types import TERMINAL, JobId, LiveJob, ProgressLine
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.registry.database.commit_signals import Signal
+
+T = TypeVar("T")
 
 POLL_SECONDS: Final = 0.2
 """Seconds between two reads of all jobs that are watched."""
 PING_SECONDS: Final = 15.0
 """Seconds without an event after which a comment is sent, to notice a disconnect."""
+LISTEN_SECONDS: Final = 1.0
+"""Seconds between two checks of the listening thread whether a request still waits."""
+READ_SECONDS: Final = 2.0
+"""Seconds between two reads of the queue without a signal: the delay of a job may have ended."""
 _BEGIN: Final = b"retry: 500\n\n"
 _PING: Final = b": still watching\n\n"
 _DONE: Final = b"event: done\ndata:\n\n"
@@ -120,3 +127,56 @@ class LiveJobs:
 def _format_line(line: ProgressLine) -> bytes:
     data = msgspec.json.encode({"text": describe_line(line), "done": line.done, "total": line.total})
     return b"id: %d\nevent: line\ndata: %s\n\n" % (line.number, data)
+
+
+class JobWakeUps:
+    """Wakes the requests of this process that wait for a job. It is for the thread of the event loop."""
+
+    def __init__(self, service: Service, signal: Signal) -> None:
+        """Listen to ``signal`` while a request waits."""
+        self._service, self._signal = service, signal
+        self._change = asyncio.Event()
+        self._waiting = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait_for(self, read: Callable[[], T], seconds: float) -> T:
+        """Call ``read`` in a thread until its result is true, for ``seconds`` at most; return its last result."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        self._waiting += 1
+        try:
+            while True:
+                change = self._change  # taken before the read, so that a job that is queued during it wakes the request
+                result = await self._service.work.do(read)
+                remaining = until - loop.time()
+                if result or remaining <= 0 or self._service.ending.is_set():
+                    return result
+                await self._sleep(change, min(remaining, READ_SECONDS))
+        finally:
+            self._waiting -= 1
+
+    async def _sleep(self, change: asyncio.Event, seconds: float) -> None:
+        if self._task is None:
+            # Without the context of the request, which is not the one that listens for the others.
+            self._task = asyncio.get_running_loop().create_task(self._listen(), context=Context())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await change.wait()
+
+    async def _listen(self) -> None:
+        try:
+            while self._waiting and not self._service.ending.is_set():
+                if await asyncio.to_thread(self._signal.wait, LISTEN_SECONDS):
+                    self._wake()
+        except Exception as error:  # noqa: BLE001 - without signals, requests still look every few seconds
+            log.error("an error while listening for jobs", exc_info=error)
+            await asyncio.sleep(READ_SECONDS)
+        finally:
+            self._task = None
+            self._signal.close()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wake all requests. Later ones wait for another event: one that is set would not let them wait."""
+        change, self._change = self._change, asyncio.Event()
+        change.set()

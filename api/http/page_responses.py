@@ -21,6 +21,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.analysis.table_formats import format_csv
 from benchlock.evaluator.charts.plots import add_caption
 from benchlock.registry.auth.permissions import ANONYMOUS, NEEDS, get_actor
+from benchlock.registry.auth.tokens import UNAUTHENTICATED
 
 HTML: Final = "text/html; charset=utf-8"
 _LEVEL: Final = 6
@@ -131,7 +132,12 @@ def make_problem_page(problem: Problem, return_path: str) -> Page:
     title = _TITLES.get(problem.status, problem.title)
     if problem.detail == NOTHING_SERVED:
         problem = msgspec.structs.replace(problem, next="go to the front page, or search for an artifact")
-    context = {"problem": problem, "wants_token": problem.status == _UNAUTHORIZED, "return_path": return_path}
+    context = {
+        "problem": problem,
+        "wants_token": problem.status == _UNAUTHORIZED,
+        "was_refused": problem.detail != UNAUTHENTICATED,
+        "return_path": return_path,
+    }
     return Page("problem", title, context)
 
 

@@ -147,6 +147,7 @@ RELEASE_SLOTS: Final = ContextVar[Callable[[], None] | None]("LEAVE", default=No
 WATCH: Final = {"at_once": "watch"}
 WATCH_PAGE: Final = {"at_once": "page"}
 WAIT: Final = {"at_once": "wait"}
+IDLE: Final = {"at_once": "idle"}
 READ_BLOB: Final = {"at_once": "read"}
 SEND: Final = {"at_once": "send"}
 ASK: Final = {"at_once": "ask"}

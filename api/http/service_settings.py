@@ -26,7 +26,8 @@ CONCURRENCY_BOUNDS: Final = MappingProxyType(
     {
         "watch": ConcurrencyBound(32, 96),
         "page": ConcurrencyBound(128, 160),
-        "wait": ConcurrencyBound(96, 128),
+        "wait": ConcurrencyBound(48, 64),
+        "idle": ConcurrencyBound(64, 75),
         "send": ConcurrencyBound(32, 96),
         "read": ConcurrencyBound(48, 160),
         "ask": ConcurrencyBound(64, 128),
@@ -37,7 +38,8 @@ CONCURRENCY_BOUNDS: Final = MappingProxyType(
     }
 )
 
-"""Categories: watching a job, watching its page, waiting for a lease, uploading a blob, downloading one, resolving or
+"""Categories: watching a job, watching its page, requesting a lease, waiting for a job (beyond
+the limit, workers ask each second), uploading a blob, downloading one, resolving or
 explaining, sending a large document, listing runs, jobs, machines or the audit log, ending a run, and verdicts or
 comparisons.
 

@@ -43,10 +43,10 @@ from benchlock.evaluator.records.run_types import (
     Outcome,
     RunFilter,
     RunId,
-    VersionSelector,
     parse_isolation,
     parse_outcome,
     parse_run_id,
+    parse_selectors,
     parse_since,
 )
 from benchlock.evaluator.workflows.claim_verdicts import claims_of
@@ -398,10 +398,12 @@ class Registry:
         record = self._opened.records.get(self._find_run_id(run))
         return Run(record, self._known_lock(record.start.lock))
 
-    def runs(
+    def runs(  # noqa: PLR0913 - the filters of a list
         self,
         *,
         model: str | None = None,
+        operator: str | None = None,
+        recipe: str | None = None,
         dataset: str | None = None,
         outcome: Outcome | None = None,
         since: str | None = None,
@@ -412,6 +414,8 @@ class Registry:
 
         Args:
             model: Only runs of this model: a name, or a name with a constraint such as ``digits@^1.0``.
+            operator: Only runs of this operator, in the same form.
+            recipe: Only trainings with this recipe, in the same form.
             dataset: Only runs on this dataset, in the same form.
             outcome: Only runs with this outcome.
             since: Only runs since a date such as ``2026-11-01``, or within a period before now such as ``7d``.
@@ -427,8 +431,7 @@ class Registry:
         if limit < 1:
             raise InvalidInputError(f"invalid limit {limit}", next_step="give a limit of 1 or more")
         chosen = RunFilter(
-            model=VersionSelector.parse(model) if model else None,
-            dataset=VersionSelector.parse(dataset) if dataset else None,
+            **parse_selectors(model=model, operator=operator, recipe=recipe, dataset=dataset),
             outcome=parse_outcome(outcome) if outcome else None,
             since=parse_since(since, self._opened.now()) if since else None,
             lock=None if lock is None else self._read_lock(lock).id,

@@ -29,7 +29,7 @@ Reason = Annotated[str, size_limits.limit_text(size_limits.REASON)]
 Released = Literal["cancelled", "returned", "engine", "integrity", "invalid"]
 """Why an agent gives back a lease without a run. Only the queue decides that an agent is lost."""
 LONGEST_WAIT = 25.0
-"""The maximum seconds that an agent waits for a lease in one request."""
+"""The maximum seconds that an agent waits for a job in one request."""
 
 
 class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,6 +76,12 @@ class QueuedComparison(Struct, frozen=True, kw_only=True):
     jobs: tuple[Job, ...]
 
 
+class MatrixSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A matrix to submit; the same content again adds only the runs that are missing."""
+
+    matrix: Annotated[dict[str, Any], size_limits.limit_document(size_limits.REQUEST)]
+
+
 class JobPage(Struct, frozen=True, kw_only=True):
     """Jobs, newest first; ``next`` is the cursor of the next page, absent on the last."""
 
@@ -114,6 +120,12 @@ class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     boot: Boot
     nonce: Nonce | None = None
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
+
+
+class WorkStatus(Struct, frozen=True, kw_only=True):
+    """Whether the queue has a job that the machine may take."""
+
+    has_job: bool
 
 
 class LeaseResponse(Struct, frozen=True, kw_only=True):

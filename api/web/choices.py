@@ -23,7 +23,8 @@ from benchlock.registry.requests.hardware_requirements import CPU
 
 _MACHINES: Final = 100
 _HOST_SECONDS: Final = 60
-_HOST: Final = "the host of this service"
+HOST: Final = "the host of this service"
+"""The name of the machine that is judged where no machine gets jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def list_machines(queue: SqlQueue) -> Mapping[str, MachineFacts]:
         for machine in queue.machines(limit=_MACHINES)
         if machine_state(machine) in ("free", "busy")
     }
-    return machines or {_HOST: _measure_host(int(monotonic() // _HOST_SECONDS))}
+    return machines or {HOST: _measure_host(int(monotonic() // _HOST_SECONDS))}
 
 
 @lru_cache(1)
@@ -86,6 +87,19 @@ def list_lock_isolations(registry: LocalRegistry, queue: SqlQueue, lock: Lock | 
         wants = None if lock is None else find_wants(lock, registry.store, None, allow_code=False)
     listed = list_isolations(list_machines(queue), wants, chosen)
     return [replace(one, is_chosen=one.is_chosen and not one.reason) for one in listed]
+
+
+def list_run_options(registry: LocalRegistry, lock: Lock, isolation: Isolation) -> str:
+    """Return the options with which ``run`` and ``rerun`` of a lock give the isolation of an earlier run.
+
+    They begin with a space. A container is the default, so it needs none.
+    """
+    if isolation == "container":
+        return ""
+    confined = False
+    with suppress(BenchlockError):
+        confined = find_wants(lock, registry.store, None, allow_code=False).confined
+    return " --isolation process" + " --allow-code" * confined
 
 
 def _explain(machines: Mapping[str, MachineFacts], wants: JobRequirements | None, isolation: Isolation) -> str:

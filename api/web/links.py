@@ -18,6 +18,7 @@ _PREFIXES = {
     "lock": ("sha256:", "/locks/sha256:"),
     "samples": ("sha256:", "/v1/blobs/sha256:"),
     "comparison": ("", "/comparisons/"),
+    "matrix": ("sha256:", "/matrices/sha256:"),
 }
 
 
@@ -54,6 +55,11 @@ def compare_path(runs: Iterable[str], *, anyway: bool = False) -> str:
 def comparison_path(comparison: str) -> str:
     """Return the path of the page of an interleaved comparison."""
     return f"/comparisons/{comparison}"
+
+
+def matrix_path(matrix: str) -> str:
+    """Return the path of the page of a matrix."""
+    return f"/matrices/{matrix}"
 
 
 def used_by_path(target: str, versions: str = "", locks: str = "") -> str:
@@ -111,7 +117,7 @@ def link_cell(column: str, value: Cell) -> str | None:
         version, _, split = rest.partition("/")  # a split may contain a slash
         return leaderboard_path(f"{name}@{version}", split)
     kind, _, name = value.partition("/")
-    if column == "artifact" and kind in KINDS:
+    if column in ("artifact", "trained on") and kind in KINDS:
         name, _, version = name.partition("@")
         return artifact_path(kind, name, version or None)
     return None

@@ -44,6 +44,7 @@ _SHORT: Final = {"run": len("run/") + 10, "job": len("job/") + 10, "comparison":
 )
 """The characters of ids in tables, which the commands accept as prefixes; more where ids would look the same."""
 
+_HEADING: Final = re.compile('<h2 id="([^"]+)">([^<]+)</h2>')
 _PATH: Final = re.compile("/[a-z]+")
 PAGE_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
@@ -178,6 +179,11 @@ def _link_path(words: str) -> Markup:
     return Markup('{}: <a href="{}">{}</a>').format(rest, path, path)
 
 
+def _list_headings(body: str) -> list[tuple[str, Markup]]:
+    """Return the id and the text of each section's heading in a part of a page."""
+    return [(id_, Markup(heading)) for id_, heading in _HEADING.findall(body)]  # noqa: S704 - it is HTML already
+
+
 def _draw(chart: Chart) -> Markup:
     return Markup(chart.svg())  # noqa: S704 - charts escape the names in them
 
@@ -202,6 +208,7 @@ def _environment() -> Environment:
         "progress": describe_line,
         "seconds": describe_seconds,
         "heading": name_column,
+        "headings": _list_headings,
         "draw": _draw,
         "code": _show_code,
         "at": _address_commands,

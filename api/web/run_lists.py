@@ -10,8 +10,9 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column
 from benchlock.evaluator.records.run_texts import list_remarks, select_headline
-from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, VersionSelector
-from benchlock.registry.lock.lockfile import Lock
+from benchlock.evaluator.records.run_types import DamagedRun, Run, filter_version
+from benchlock.registry.artifact_names import Kind, parse_reference
+from benchlock.registry.lock.lockfile import Lock, title
 
 OTHERS: Final = 20
 RUN_COLUMNS: Final = (
@@ -74,12 +75,9 @@ def find_lock(registry: LocalRegistry, lock: Digest) -> Lock | None:
 
 def list_others(registry: LocalRegistry, lock: Lock, run: Run) -> tuple[str, ...]:
     """Return other done runs on the same dataset or operator, with which this one may be compared."""
-    dataset = None
-    if lock.dataset is not UNSET:
-        dataset = VersionSelector.parse(f"{lock.dataset.name}@={lock.dataset.version}")
-    found = registry.records.list_entries(
-        chosen=RunFilter(outcome="done", dataset=dataset), limit=OTHERS, examine=False
-    )
+    kind: Kind = "operator" if lock.dataset is UNSET else "dataset"
+    chosen = filter_version(parse_reference(title(kind, lock.artifacts()[kind])), outcome="done")
+    found = registry.records.list_entries(chosen=chosen, limit=OTHERS, examine=False)
     locks = registry.find_locks(entry.start.lock for entry in found if isinstance(entry, Run))
     return tuple(
         entry.id

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.claims import convergence_level, missing, operators, optimizers, step_breakdown, trainings
+from benchmarks.claims import (
+    convergence_level,
+    distributed,
+    missing,
+    networks,
+    operators,
+    optimizers,
+    step_breakdown,
+    trainings,
+)
 from benchmarks.claims.measured_runs import ROOT, Laboratory, open_laboratory
 from benchmarks.resolving.report import machine, write
 
@@ -34,9 +43,11 @@ class Part:
 
 PARTS = {
     "operators": Part("Operators: Deep500, level 0", operators.measure),
+    "networks": Part("Batches in parts: Deep500, level 1", networks.measure),
     "optimizers": Part("Optimizers: Deep500, level 2", optimizers.measure),
     "trainings": Part("Trainings: MLPerf, DAWNBench, TBD", trainings.measure),
     "convergence": Part("The level of MLPerf's convergence check", convergence_level.measure),
+    "distributed": Part("Distributed steps: Deep500, level 3", distributed.measure),
     "breakdown": Part("Time and memory of a step: Fathom, TBD", step_breakdown.measure),
     "missing": Part("Not measured", missing.measure),
 }

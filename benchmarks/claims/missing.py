@@ -1,18 +1,18 @@
-"""Claims that are not measured: those that cannot be had here, and those whose level has no claim here yet."""
+"""Claims that cannot be measured here."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from benchmarks.claims.measured_runs import Laboratory
 from benchmarks.claims.rows import Row, format_rows
 
-_PENDING: Final = "not yet measured here"
-PENDING = (
-    Row("Deep500 L1: micro-batches avoid out-of-memory", "-", _PENDING, "level `network`, scenario `micro_batch`"),
-    Row("Deep500 L3: volume and equality of distributed steps", "-", _PENDING, "level `distributed`, scenario `steps`"),
-)
 IMPOSSIBLE = (
-    Row("Deep500 L3: weak scaling on Piz Daint, on par with Horovod", "-", "no", "needs a cluster with its network"),
+    Row(
+        "Deep500 L3: weak and strong scaling on Piz Daint, on par with Horovod; "
+        "parameter servers, stale and sparse updates",
+        "-",
+        "no",
+        "needs a cluster with its network; ranks here only all-reduce",
+    ),
     Row("TBD: utilisation of the GPU and of its FP32 units", "-", "no", "runs here are on the CPU alone"),
     Row("DAWNBench: times and costs of its hardware", "-", "no", "other hardware has other times"),
     Row("A result with the name MLPerf", "-", "no", "the name needs a submission that MLCommons reviewed"),
@@ -22,4 +22,4 @@ IMPOSSIBLE = (
 
 def measure(_: Laboratory) -> Iterator[str]:
     """Yield the section."""
-    yield from format_rows((*PENDING, *IMPOSSIBLE))
+    yield from format_rows(IMPOSSIBLE)

@@ -14,9 +14,14 @@ from benchmarks.claims.rows import Row, format_interval, format_rows, format_sec
 
 LOSSES = 20
 _TRAINING = EXAMPLES / "training"
-_OWN = Path(__file__).with_name("own_optimizers.py")
 _STEPS = Path(__file__).with_name("step_times.py")
 _BLOCKS = 200
+_LR = 2.0e-3
+_OWN = {
+    "adam": {"function": "make_adam", "lr": _LR, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8},
+    "sgd": {"function": "make_sgd", "lr": _LR},
+}
+"""The optimizers of ``examples/training/optimizers.py``, with PyTorch's defaults."""
 _CONTROL = "PyTorch's Adam again (A/A)"
 _FUNCTIONAL, _IN_PLACE = "own Adam, functional", "own Adam, in place"
 
@@ -56,20 +61,17 @@ def _write_recipes(laboratory: Laboratory) -> Path:
     """Write and publish a recipe for each optimizer; return the folder with them, their files and their requests."""
     folder = laboratory.folder / "optimizers"
     folder.mkdir()
-    for source in (_TRAINING / "network.py", _OWN):
-        shutil.copy(source, folder)
+    files = ("network.py", "optimizers.py")
+    for file in files:
+        shutil.copy(_TRAINING / file, folder)
     recipe = read_document(_TRAINING / "recipe.yaml")
     request = read_document(_TRAINING / "requests" / "digits.yaml")
     for name in ("adam", "own-adam", "sgd", "own-sgd"):
         kind = name.removeprefix("own-")
-        file, function = ("own_optimizers.py", f"build_{kind}") if name != kind else ("network.py", "build")
         changed: dict[str, Any] = {
             "name": f"digits-{name}",
-            "network": {"file": file, "function": function},
-            "optimizer": {"name": kind, "lr": 2.0e-3, "implementation": "for-loop"},
-            "files": [
-                {"path": path, "role": "code", "source": f"./{path}"} for path in ("network.py", "own_optimizers.py")
-            ],
+            "optimizer": {"name": kind, "lr": _LR} if name == kind else {"file": "optimizers.py", **_OWN[kind]},
+            "files": [{"path": file, "role": "code", "source": f"./{file}"} for file in files],
         }
         (folder / f"recipe-{name}.yaml").write_text(json.dumps(recipe | changed))
         changed = {

@@ -11,7 +11,7 @@ class Row:
 
     claim: str
     measured: str
-    answer: Literal["yes", "partly", "no", "not yet measured here"]
+    answer: Literal["yes", "partly", "no"]
     reason: str
     locks: str = "-"
 

@@ -1,6 +1,6 @@
 """Steps of optimizers alone against PyTorch's Adam: a program for the environment of a locked image.
 
-``python step_times.py FOLDER BLOCKS``, where FOLDER has ``network.py`` and ``own_optimizers.py``. It prints a JSON
+``python step_times.py FOLDER BLOCKS``, where FOLDER has ``network.py`` and ``optimizers.py``. It prints a JSON
 object: for each contestant the relative difference of every ABBA block, and the seconds of a step of PyTorch's Adam.
 The clock is the CPU time of the thread, so other work on the host matters little.
 """
@@ -8,7 +8,7 @@ The clock is the CPU time of the thread, so other work on the host matters littl
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 
 _CALLS = 8
 _WARMUP = 20
+_SETTINGS = {"lr": 2e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 Step = Callable[[], None]
 
 
@@ -32,14 +33,25 @@ def _torch_step(**options: bool) -> Step:
     return lambda: optimizer.step() and None
 
 
-def _own_step(name: str) -> Step:
-    update = getattr(import_module("own_optimizers"), name)
+def update_adam_functionally(parameter: Any, state: dict[str, Any], settings: Mapping[str, float]) -> None:  # noqa: ANN401 - as above
+    """Update a parameter by Adam (Kingma and Ba, 2015) as the paper writes it: every step makes new tensors."""
+    if not state:
+        state |= {"t": 0, "m": torch.zeros_like(parameter), "v": torch.zeros_like(parameter)}
+    t, beta1, beta2 = state["t"] + 1, settings["beta1"], settings["beta2"]
+    m = beta1 * state["m"] + (1 - beta1) * parameter.grad
+    v = beta2 * state["v"] + (1 - beta2) * parameter.grad * parameter.grad
+    state |= {"t": t, "m": m, "v": v}
+    corrected, root = m / (1 - beta1**t), (v / (1 - beta2**t)).sqrt()
+    parameter.copy_(parameter - settings["lr"] * corrected / (root + settings["eps"]))
+
+
+def _own_step(update: Callable[..., None]) -> Step:
     pairs: list[tuple[Any, dict[Any, Any]]] = [(parameter, {}) for parameter in _network().parameters()]
 
     def step() -> None:
         with torch.no_grad():
             for parameter, state in pairs:
-                update(parameter, state)
+                update(parameter, state, _SETTINGS)
 
     return step
 
@@ -66,8 +78,8 @@ def main(folder: str, blocks: int) -> None:
     torch.set_num_threads(1)
     contestants = {
         "PyTorch's Adam again (A/A)": _torch_step(foreach=False),
-        "own Adam, in place": _own_step("update_adam"),
-        "own Adam, functional": _own_step("update_adam_functionally"),
+        "own Adam, in place": _own_step(import_module("optimizers").update_adam),
+        "own Adam, functional": _own_step(update_adam_functionally),
         "PyTorch's Adam, foreach": _torch_step(foreach=True),
         "PyTorch's Adam, fused": _torch_step(fused=True),
     }

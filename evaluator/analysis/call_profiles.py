@@ -44,6 +44,7 @@ class Subject:
     """What analyses are of: a trace, what identifies its run, and the measured roofs of its host.
 
     ``others`` are traces of the same model at other batch sizes, ``sweep`` untraced seconds of calls at further ones.
+    ``restriction`` is why the times of the run decide nothing; empty if they may.
     """
 
     trace: Trace
@@ -51,6 +52,7 @@ class Subject:
     roofs: Roofs | None = None
     others: tuple[Trace, ...] = ()
     sweep: Mapping[int, Seconds] = field(default_factory=dict)
+    restriction: str = ""
 
 
 @dataclass(frozen=True, slots=True)

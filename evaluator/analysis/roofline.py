@@ -194,7 +194,8 @@ def tabulate_profile(
     facts, notes = profile_facts(subject, part) | dict(facts), list(profile_notes(subject, part))
     if "intensity" in names:
         more, sentences = describe_ceiling(choose_ceiling(subject, works), works)
-        facts, notes = facts | more, notes + sentences
+        restrictions = [f"Unreliable, because {subject.restriction}."] if subject.restriction else []
+        facts, notes = facts | more, restrictions + notes + sentences
     table = select_columns(heading, names, records, facts, notes)
     columns = (replace(column, least=_find_least(column.name, subject, part)) for column in table.columns)
     return replace(table, columns=tuple(columns))

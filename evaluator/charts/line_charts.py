@@ -6,7 +6,7 @@ from typing import Final
 
 from benchlock.evaluator.charts.axes import Axis, linear_axis, log_axis, pick_time_unit
 from benchlock.evaluator.charts.labels import Box, Label, measure
-from benchlock.evaluator.charts.plots import Plot, dash_of
+from benchlock.evaluator.charts.plots import Plot, dash_of, number_series
 from benchlock.evaluator.charts.svg import INK, MUTED, SMALL, Chart, line, marker, path, rectangle, ring, text
 
 _WIDE = 12
@@ -59,17 +59,29 @@ def draw_distributions(
     distributions: Sequence[Distribution],
     *,
     share_title: str = "share of calls within the time",
+    order: Sequence[str] = (),
 ) -> Chart:
-    """Draw the share of times up to each time, with a band per distribution."""
+    """Draw the share of times up to each time, with a band per distribution.
+
+    Args:
+        name: The name of the chart.
+        title: Its title.
+        description: Its finding.
+        distributions: The distributions, at least one.
+        share_title: The title of the vertical axis.
+        order: The names of all series of the page, as for ``number_series``.
+    """
     times = [second for entry in distributions for second in entry.seconds]
     unit, factor = pick_time_unit(times)
     known = [second * factor for second in times]
     is_wide = max(known) > _WIDE * min(known) > 0
     axis = (log_axis if is_wide else linear_axis)(f"time ({unit}{', logarithmic' if is_wide else ''})", known)
     shares = linear_axis(share_title, (0.0, 1.0), is_share=True)
-    plot = Plot(axis, shares, [entry.name for entry in distributions], has_lines=True)
+    names = [entry.name for entry in distributions]
+    numbers = number_series(names, order)
+    plot = Plot(axis, shares, names, has_lines=True, numbers=numbers)
     for area in (True, False):
-        for series, entry in enumerate(distributions):
+        for series, entry in zip(numbers, distributions, strict=True):
             if area:
                 upper, lower = _steps(plot, entry, entry.high, factor), _steps(plot, entry, entry.low, factor)
                 plot.elements.append(path([*upper, *reversed(lower)], series, is_area=True))
@@ -230,21 +242,33 @@ class BatchCurve:
     advised: int | None
 
 
-def draw_batches(name: str, title: str, description: str, curves: Sequence[BatchCurve]) -> Chart:
-    """Draw throughput over batch size, with a ring around the size to use.
+def draw_batches(
+    name: str,
+    title: str,
+    description: str,
+    curves: Sequence[BatchCurve],
+    order: Sequence[str] = (),
+    *,
+    y_title: str = "samples/s",
+) -> Chart:
+    """Draw throughput or another value over batch size, with a ring around the size to use.
 
     Args:
         name: The name of the chart.
         title: Its title.
         description: Its finding.
         curves: The curves, at least one.
+        order: The names of all series of the page, as for ``number_series``.
+        y_title: The title of the vertical axis.
     """
     sizes = sorted({rate.batch for curve in curves for rate in curve.rates})
     values = [end for curve in curves for rate in curve.rates for end in (rate.value, *(rate.interval or ()))]
     ticks = tuple(map(float, sizes))
     x = Axis("samples per call, logarithmic", ticks[0] / _MARGIN, ticks[-1] * _MARGIN, ticks, is_log=True)
-    plot = Plot(x, linear_axis("samples/s", values), [curve.name for curve in curves], has_lines=True)
-    for series, curve in enumerate(curves):
+    names = [curve.name for curve in curves]
+    numbers = number_series(names, order)
+    plot = Plot(x, linear_axis(y_title, values), names, has_lines=True, numbers=numbers)
+    for series, curve in zip(numbers, curves, strict=True):
         points = [(plot.at_x(rate.batch), plot.at_y(rate.value)) for rate in curve.rates]
         plot.elements.append(path(points, series, dash=dash_of(series)))
         for rate, (left, top) in zip(curve.rates, points, strict=True):

@@ -46,16 +46,31 @@ def draw_title(title: str) -> str:
     return text(_EDGE, 24, shorten(title, LARGE, WIDTH - 2 * _EDGE), size=LARGE)
 
 
-def draw_legend(names: Sequence[str], top: float, *, has_lines: bool = False) -> tuple[list[str], float]:
+def number_series(names: Sequence[str], order: Sequence[str] = ()) -> tuple[int, ...]:
+    """Return the number of each series, from which its color and mark follow.
+
+    Args:
+        names: The names of the series in a chart.
+        order: The names of all series of the page, so that one looks alike in every chart; without one of the names,
+            the series are numbered by their place in the chart.
+    """
+    places = {name: place for place, name in enumerate(order)}
+    return tuple(places.get(name, place) if set(names) <= set(places) else place for place, name in enumerate(names))
+
+
+def draw_legend(
+    names: Sequence[str], top: float, *, has_lines: bool = False, numbers: Sequence[int] = ()
+) -> tuple[list[str], float]:
     """Return the legend, in as many lines as it needs, and the position below it.
 
     Args:
         names: The names of the series in order; none for a single series.
         top: Where the legend begins.
         has_lines: Whether series are lines rather than markers.
+        numbers: The number of each series; empty for their places.
     """
     elements, x, y = [], _EDGE, top + 8
-    for series, name in enumerate(names):
+    for series, name in zip(numbers or range(len(names)), names, strict=True):
         words = shorten(name, NORMAL, WIDTH / 2)
         width = _SWATCH + measure(words, NORMAL) + 18
         if x + width > WIDTH - _EDGE / 2 and x > _EDGE:
@@ -69,7 +84,15 @@ def draw_legend(names: Sequence[str], top: float, *, has_lines: bool = False) ->
 class Plot:
     """A chart with two axes that is being drawn."""
 
-    def __init__(self, x: Axis, y: Axis, legend: Sequence[str] = (), *, has_lines: bool = False) -> None:
+    def __init__(
+        self,
+        x: Axis,
+        y: Axis,
+        legend: Sequence[str] = (),
+        *,
+        has_lines: bool = False,
+        numbers: Sequence[int] = (),
+    ) -> None:
         """Draw the axes and the legend.
 
         Args:
@@ -77,9 +100,10 @@ class Plot:
             y: The vertical axis.
             legend: The names of the series; none for a single one.
             has_lines: Whether series are lines.
+            numbers: The number of each series in the legend; empty for their places.
         """
         self.x, self.y, self.elements = x, y, list[str]()
-        drawn, self.top = draw_legend(legend, _TITLE, has_lines=has_lines)
+        drawn, self.top = draw_legend(legend, _TITLE, has_lines=has_lines, numbers=numbers)
         self.top += 10
         self.left = 30 + max((measure(y.label(tick), SMALL) for tick in y.ticks), default=0) + 14
         self.right, self.bottom = WIDTH - 36, self.top + 320

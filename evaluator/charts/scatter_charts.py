@@ -18,7 +18,17 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point; ``area`` is proportional to the area of its marker, None for markers of one size."""
+    """A point.
+
+    Attributes:
+        name: Its name.
+        x: Its horizontal value.
+        y: Its vertical value.
+        x_interval: The interval of that value.
+        y_interval: The interval of this value.
+        area: Proportional to the area of its marker; None for markers of one size.
+        series: Its number among the series of the page, as of ``number_series``; None for its place in the chart.
+    """
 
     name: str
     x: float
@@ -26,10 +36,18 @@ class Point:
     x_interval: Ends | None = None
     y_interval: Ends | None = None
     area: float | None = None
+    series: int | None = None
 
 
 def draw_points(
-    name: str, title: str, description: str, points: Sequence[Point], *, x_title: str, y_title: str, y_is_share: bool
+    name: str,
+    title: str,
+    description: str,
+    points: Sequence[Point],
+    *,
+    x_title: str,
+    y_title: str,
+    y_is_share: bool,
 ) -> Chart:
     """Draw the points with their names: in a legend, by color and shape, or beside the markers of many.
 
@@ -47,7 +65,10 @@ def draw_points(
     is_wide = max(xs) > _WIDE * min(xs) > 0
     x = log_axis(f"{x_title}, logarithmic", [*xs, max(xs) * 1.3]) if is_wide else linear_axis(x_title, xs)
     legend = [point.name for point in points] if 1 < len(points) <= _IN_LEGEND else []
-    plot = Plot(x, linear_axis(y_title, ys, zero=False, is_share=y_is_share), legend)
+    places = [place if point.series is None else point.series for place, point in enumerate(points)]
+    numbers = places if len(points) <= _IN_LEGEND else [0] * len(points)
+    y = linear_axis(y_title, ys, zero=False, is_share=y_is_share)
+    plot = Plot(x, y, legend, numbers=numbers if legend else ())
     largest = max((point.area for point in points if point.area), default=1.0)
     labels, lines = [], list[Box]()
     for point in sorted(points, key=lambda point: -(point.area or 0)):
@@ -63,7 +84,7 @@ def draw_points(
                 ]
                 plot.elements += [line(*ends, color=MUTED, width=1.2) for ends in ((x_ends, y_ends), *caps)]
                 lines.append(Box(min(x_ends) - 1, min(y_ends) - 1, max(x_ends) + 1, max(y_ends) + 1))
-        plot.elements.append(marker(left, top, points.index(point) if legend else 0, radius, opacity="0.55"))
+        plot.elements.append(marker(left, top, numbers[points.index(point)], radius, opacity="0.55"))
         labels.append(Label(left, top, point.name, radius))
     rest = "" if legend else plot.draw_labels(labels, lines)
     return plot.finish(name, title, description + rest)

@@ -14,7 +14,14 @@ from benchlock.artifacts.isolation.child_process import CallerBlobs, pack_error,
 from benchlock.artifacts.isolation.isolated_calls import run_isolated
 from benchlock.artifacts.isolation.resource_limits import IsolatedFaultError, LimitExceededError, Limits
 from benchlock.evaluator.evidence.class_details import describe_classes
+from benchlock.evaluator.evidence.distributed.distributed_evidence import (
+    DistributedEvidence,
+    UnsynchronizedError,
+    measure_distributed,
+)
+from benchlock.evaluator.evidence.distributed.rank_details import RANKS
 from benchlock.evaluator.evidence.loadgen_checks import LARGEST_SUMMARY
+from benchlock.evaluator.evidence.networks.network_evidence import NetworkEvidence, is_micro_batch, measure_network
 from benchlock.evaluator.evidence.operator_evidence import OperatorEvidence, OperatorFailure, measure_operator
 from benchlock.evaluator.evidence.prediction_scores import (
     LARGEST_PREDICTIONS,
@@ -38,6 +45,7 @@ from benchlock.evaluator.evidence.timed_phases import (
 from benchlock.evaluator.evidence.trace_evidence import LARGEST as LARGEST_TRACES
 from benchlock.evaluator.evidence.trace_evidence import TRACE, read_overheads
 from benchlock.evaluator.evidence.training_evidence import TrainingEvidence, measure_training
+from benchlock.evaluator.harness.core.scenarios import MAX_NETWORKS
 from benchlock.evaluator.harness.performance.loadgen_traces import find_peak
 from benchlock.evaluator.harness.phases.scoring import Score
 from benchlock.evaluator.records.evidence_status import PEAK_LOGS
@@ -46,10 +54,12 @@ from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.runner.lock_verification import read_manifests
 from benchlock.evaluator.runner.run_outcome import (
     LARGEST_RESULT,
+    RANK_ROLES,
     Failure,
     FailureClass,
     Result,
     find_mismatch,
+    outputs_role,
     parse_result,
 )
 from benchlock.evaluator.runner.run_stages import harness_version
@@ -73,7 +83,7 @@ from benchlock.evaluator.statistics.time_metrics import Peak, Performance, Phase
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedPlatform, dataset_of, dump, load
 from benchlock.registry.manifests import Dataset, Framework, Manifest
-from benchlock.registry.manifests.metric_definitions import OVERHEAD, is_quality
+from benchlock.registry.manifests.metric_definitions import DEFINITIONS, NETWORK, OVERHEAD, is_quality
 
 LARGEST_BLOB: Final = {
     "result": LARGEST_RESULT,
@@ -82,12 +92,14 @@ LARGEST_BLOB: Final = {
     "samples": LARGEST_SAMPLES,
     "pipeline-samples": LARGEST_SAMPLES,
     "breakdown": LARGEST_LOG,
+    **dict.fromkeys(RANK_ROLES, LARGEST_SAMPLES),
     "loadgen-detail": LARGEST_LOG,
     "pipeline-loadgen-detail": LARGEST_LOG,
     "loadgen-summary": LARGEST_SUMMARY,
     "pipeline-loadgen-summary": LARGEST_SUMMARY,
     PEAK_LOGS: LARGEST_LOG,
     "quality": LARGEST_PREDICTIONS,
+    **{outputs_role(place): LARGEST_PREDICTIONS for place in range(MAX_NETWORKS)},
     **LARGEST_TRACES,
 }
 """The maximum size of the blobs that are read, in bytes, by role."""
@@ -103,6 +115,8 @@ COPIED_KEYS: Final = (
     "trace",
     "operator",
     "training",
+    "network",
+    "distributed",
     "resources",
 )
 """The keys of ``result.json`` that are copied into a record's details."""
@@ -141,7 +155,7 @@ class Recomputation:
             other, or the environment differs from the lock.
         metrics: The metrics; none if there is a failure.
         details: The parts of the result that a record copies.
-        calls: Statistics that are a part of the details: of disturbed calls, and of classes; empty without them.
+        calls: Statistics that are a part of the details: of disturbed calls, of classes, of ranks; empty without them.
         packages: The versions of the installed packages by name.
         timings: Seconds of the harness's phases.
         claimed: Seconds of all timed phases together.
@@ -214,7 +228,7 @@ def _lay_labels(
     subject: Subject, blobs: Mapping[str, Descriptor], store: BlobStore, folder: Path
 ) -> dict[str, Any] | None:
     """Lay the labels out; return the packed error if that fails, because some runs need no labels."""
-    needs_labels = subject.lock.recipe or any(map(is_quality, subject.lock.metrics))
+    needs_labels = subject.lock.target or any(map(is_quality, subject.lock.metrics))
     if "result" not in blobs or "predictions" not in blobs or not needs_labels:
         return None
     try:
@@ -264,7 +278,7 @@ def _recompute(
     framework = subject.manifests["framework"]
     assert isinstance(framework, Framework)
     failure = find_mismatch(result, subject.platform, framework)
-    if failure is not None or not subject.lock.model:
+    if failure is not None or not subject.lock.model or is_micro_batch(subject.lock):
         facts = replace(facts, failure=failure)
         return facts if failure else _recompute_level(subject, facts, files, document, (labels, missing))
     evidence = Evidence(subject, result, document, files)
@@ -300,22 +314,27 @@ def _recompute_level(
     document: Mapping[str, Any],
     laid: tuple[Path, dict[str, Any] | None],
 ) -> Recomputation:
-    """Recompute a run of an operator or of a training; ``laid`` is the folder of the labels, or why there is none."""
+    """Recompute a run of a request with a level; ``laid`` is the folder of the labels, or why there is none."""
     labels, missing = laid
     try:
         check_requirements(subject.lock, document, files)
-        measured: OperatorEvidence | TrainingEvidence
+        measured: NetworkEvidence | OperatorEvidence | TrainingEvidence | DistributedEvidence
         if subject.lock.operator:
             measured = measure_operator(subject.lock, subject.manifests, files, document)
+        elif subject.lock.model:
+            measured = measure_network(subject.lock, subject.manifests, files, document)
+        elif subject.lock.distribution:
+            measured = measure_distributed(subject.lock, subject.manifests, files, document)
         else:
             _refuse_missing(missing)
             measured = measure_training(subject.lock, subject.manifests, files, document, labels)
     except UnreadableLabelsError:
         raise
     except InvalidInputError as error:
-        kind: FailureClass = "golden" if isinstance(error, OperatorFailure) else "crash"
-        return replace(facts, failure=Failure(kind, error.what))
-    return replace(facts, metrics=measured.metrics, claimed=measured.claimed, measurement=measured.measurement)
+        return replace(facts, failure=Failure(_failure_class(error), error.what))
+    calls = {RANKS: msgspec.to_builtins(measured.details)} if isinstance(measured, DistributedEvidence) else {}
+    facts = replace(facts, metrics=measured.metrics, calls=calls, claimed=measured.claimed)
+    return replace(facts, measurement=measured.measurement)
 
 
 def list_metric_roles(name: str) -> tuple[str, ...]:
@@ -324,6 +343,8 @@ def list_metric_roles(name: str) -> tuple[str, ...]:
         return ("predictions",)
     if name.startswith(OVERHEAD):
         return (TRACE,)
+    if DEFINITIONS[name].scenarios == NETWORK:
+        return ("result", *map(outputs_role, range(MAX_NETWORKS)))
     phase = PIPELINE if name.startswith(PIPELINE.name) else PERFORMANCE
     if name == "peak_qps":
         return (PEAK_LOGS, phase.log, "result")
@@ -344,10 +365,20 @@ def conditions_of(lock: Lock) -> Conditions:
     return Conditions(lock.limits.cpus, amount if isinstance(amount, int | float) else None)
 
 
+_FAILURE_CLASSES: Final[Mapping[type[InvalidInputError], FailureClass]] = {
+    NonFiniteError: "non-finite",
+    InvalidLoadError: "loadgen-invalid",
+    OperatorFailure: "golden",
+    UnsynchronizedError: "desync",
+}
+"""The failure class of a run by the error of its recomputation; ``crash`` for all others."""
+
+
 def _failure_class(error: InvalidInputError) -> FailureClass:
-    if isinstance(error, NonFiniteError):
-        return "non-finite"
-    return "loadgen-invalid" if isinstance(error, InvalidLoadError) else "crash"
+    for kind, name in _FAILURE_CLASSES.items():
+        if isinstance(error, kind):
+            return name
+    return "crash"
 
 
 def _refuse_missing(missing: dict[str, Any] | None) -> None:

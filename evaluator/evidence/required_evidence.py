@@ -13,10 +13,13 @@ from typing import Any, Final
 from safetensors import SafetensorError, safe_open
 
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.harness.core.distributed_job import SINGLE
 from benchlock.evaluator.harness.core.job import COLD_PHASES, PEAK, PIPELINE_METRICS
+from benchlock.evaluator.harness.core.scenarios import MAX_NETWORKS
 from benchlock.evaluator.harness.core.training_job import MEMORY
 from benchlock.evaluator.harness.tracing.trace_levels import EXPERIMENTS, TRACE_TENSORS
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
+from benchlock.evaluator.runner.run_outcome import RANK_ROLES, outputs_role
 from benchlock.evaluator.runner.run_stages import harness_version
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
@@ -36,8 +39,24 @@ FIRST_OPERATORS: Final = (1, 5)
 _PAIRED: Final = "paired"
 FIRST_TRAININGS: Final = (1, 6)
 """The first version of the harness that trains recipes."""
+FIRST_DISTRIBUTED: Final = (1, 7)
+"""The first version of the harness that trains in several processes."""
+_STEPS: Final = "steps"
 _TIME_TO_QUALITY: Final = "time_to_quality"
-_TENSOR_ROLES: Final = ("predictions", "reference", "samples", "pipeline-samples", "quality", "trace", "breakdown")
+FIRST_NETWORKS: Final = (1, 7)
+"""The first version of the harness that computes a batch in parts."""
+_MICRO_BATCH: Final = "micro_batch"
+_TENSOR_ROLES: Final = (
+    "predictions",
+    "reference",
+    "samples",
+    "pipeline-samples",
+    "quality",
+    "trace",
+    "breakdown",
+    *(outputs_role(place) for place in range(MAX_NETWORKS)),
+)
+"""The roles of tensor files whose metadata name the lock, beside ``RANK_ROLES``."""
 
 _DRIVEN: Final = ("single_stream", "multi_stream", "server", "offline")
 _METERED: Final = (
@@ -69,7 +88,7 @@ _ACCOUNT: Final = (
 
 def is_timed(lock: Lock) -> bool:
     """Return whether a run of the lock times calls of a model or starts of processes."""
-    return bool(lock.scenario["name"] not in ("accuracy", _PAIRED, _TIME_TO_QUALITY))
+    return bool(lock.scenario["name"] not in ("accuracy", _PAIRED, _TIME_TO_QUALITY, _MICRO_BATCH, _STEPS))
 
 
 def is_driven(lock: Lock) -> bool:
@@ -210,6 +229,13 @@ _TABLE: Final = (
     Requirement(
         FIRST_TRAININGS, _is_scenario(_TIME_TO_QUALITY), ("predictions", "samples"), fields=("training.repeats",)
     ),
+    Requirement(FIRST_NETWORKS, _is_scenario(_MICRO_BATCH), fields=("network.batch", "network.parts")),
+    Requirement(
+        FIRST_DISTRIBUTED,
+        _is_scenario(_STEPS),
+        (SINGLE, f"weights-{SINGLE}"),
+        fields=("distributed.reference", "distributed.ranks"),
+    ),
     Requirement(FIRST_TRAININGS, _has_breakdown, ("breakdown",), fields=("training.breakdown",)),
     Requirement(FIRST_TRACED, _is_traced(), ("trace",), fields=_under("trace", "level", "calls", "rows")),
     *(
@@ -235,6 +261,8 @@ _EXCLUSIVE: Final = {
     "trace": _is_traced(),
     "operator": _is_scenario(_PAIRED),
     "training": _is_scenario(_TIME_TO_QUALITY),
+    "network": _is_scenario(_MICRO_BATCH),
+    "distributed": _is_scenario(_STEPS),
 }
 """The parts of ``result.json`` that only runs of certain locks have."""
 
@@ -316,7 +344,7 @@ def _check_names(lock: Lock, document: Mapping[str, Any], files: Mapping[str, Pa
     fingerprints = {"result.json": document.get(FINGERPRINT)}
     fingerprints |= {
         f"the blob {role}": _read_header(role, files[role])[1].get(FINGERPRINT)
-        for role in _TENSOR_ROLES
+        for role in (*_TENSOR_ROLES, *RANK_ROLES)
         if role in files
     }
     for source, fingerprint in fingerprints.items():

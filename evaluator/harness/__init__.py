@@ -6,6 +6,6 @@ outside this folder, and uses relative imports, because it also runs from a zipa
 
 import time
 
-VERSION = "1.6.0"
+VERSION = "1.7.0"
 STARTED_NS = time.monotonic_ns()
 """The monotonic clock in nanoseconds at the import of this package, which is imported first."""

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from . import VERSION
+from .core.distributed_job import MAX_PROCESSES, RANK, RANKS, SINGLE, DistributedJob
 from .core.failures import Failure
 from .core.job import Job
-from .core.job_parser import read_job
-from .core.operator_job import OperatorJob
+from .core.job_parser import AnyJob, read_job
 from .core.phase_environment import describe_environment, find_missing_library, find_missing_packages
 from .core.phase_reports import write_json
+from .core.rank_group import check_synchronized, run_group
 from .core.resource_usage import read_peak_memory
-from .core.scenarios import JobError
-from .core.supervisor import fork_phase, phase_report, run_phase
-from .core.training_job import MAX_REPEATS, TRAIN, TrainingJob
+from .core.scenarios import MAX_NETWORKS, PART, JobError, MicroBatch
+from .core.supervisor import end_process, fork_phase, phase_report, run_phase
+from .core.training_job import MAX_REPEATS, TRAIN
 
 RESULT_SCHEMA = 1
 
@@ -41,7 +42,10 @@ _PHASES = (
     "operator",
     "evaluate",
     "breakdown",
+    SINGLE,
+    *(f"{RANK}{rank}" for rank in range(MAX_PROCESSES)),
     *(f"{TRAIN}{repeat}" for repeat in range(MAX_REPEATS)),
+    *(f"{PART}{place}" for place in range(MAX_NETWORKS)),
     *(f"trace-{name}" for name in ("none", "model", "framework", "system")),
 )
 
@@ -68,15 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if arguments.phase:
         _run_phase(arguments.phase, job, folder, output, arguments)
+        if arguments.phase.startswith(RANK):
+            end_process(0)  # destructors of a group of ranks can deadlock
     else:
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / "result.json", _run(job, folder, output, arguments))
     return 0
 
 
-def _run_phase(
-    phase: str, job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, options: argparse.Namespace
-) -> None:
+def _run_phase(phase: str, job: AnyJob, folder: Path, output: Path, options: argparse.Namespace) -> None:
     """Run one phase, in a process of its own; ``options`` holds the options of a phase."""
     os.chdir(output)
     if failure := find_missing_packages() or find_missing_library(job):
@@ -87,23 +91,41 @@ def _run_phase(
     execute_phase(phase, job, folder, output, PhaseArguments(options.since, options.rate))
 
 
-def _run(
-    job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, options: argparse.Namespace
-) -> dict[str, Any]:
+def _run_ranks(job: AnyJob, folder: Path, output: Path) -> tuple[dict[str, Mapping[str, Any]], float]:
+    """Run all ranks of a distributed training; return their reports and the seconds."""
+    assert isinstance(job, DistributedJob)
+    reports, seconds = run_group(job.ranks, folder, output, job.threads)
+    check_synchronized(reports)
+    return reports, seconds
+
+
+def _run(job: AnyJob, folder: Path, output: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Return the result of all phases, or of those before the first that failed."""
     failure: dict[str, str] | None = None
     reports: dict[str, Mapping[str, Any]] = {}
+    exhausted: dict[str, dict[str, str]] = {}  # the parts of a batch whose memory ran out, which is a result
     timings: dict[str, float] = {}
     for phase in job.phases:
         try:
-            if sys.flags.hash_randomization:
+            if phase == RANKS:
+                ranks, timings[phase] = _run_ranks(job, folder, output)
+                reports |= ranks
+            elif sys.flags.hash_randomization:
                 reports[phase], timings[phase] = run_phase(phase, folder, output, job.threads)
             else:
                 work = partial(_run_phase, phase, job, folder, output, options)
                 reports[phase], timings[phase] = fork_phase(phase, work, output, job.threads)
         except Failure as error:
-            failure = {"class": error.kind, "message": error.message, "phase": phase}
+            failed = {"class": error.kind, "message": error.message}
+            if phase.startswith(PART) and error.kind == "out-of-memory":
+                exhausted[phase] = failed
+                continue
+            failure = {**failed, "phase": phase}
             break
+    parts = sum(phase.startswith(PART) for phase in job.phases)
+    if failure is None and exhausted and len(exhausted) == parts:
+        phase, failed = next(iter(exhausted.items()))
+        failure = {**failed, "phase": phase}
     threads: dict[str, int] = {}
     device: str | None = None
     for phase, report in reports.items():
@@ -129,6 +151,8 @@ def _run(
         "trace": reports.get("trace", {}).get("trace"),
         "operator": reports.get("operator", {}).get("operator"),
         "training": _training(reports),
+        "network": _network(job, reports, exhausted),
+        "distributed": _distributed(reports),
         "resources": {"peak_memory": read_peak_memory(job.isolation)},
         "environment": describe_environment(job.threads, threads, device),
         "timings": timings,
@@ -140,6 +164,36 @@ def _training(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None
     repeats = [report["repeat"] for phase, report in reports.items() if phase.startswith(TRAIN)]
     breakdown = {"breakdown": reports["breakdown"]["breakdown"]} if "breakdown" in reports else {}
     return {"repeats": repeats, **breakdown} if repeats else None
+
+
+def _network(
+    job: AnyJob,
+    reports: Mapping[str, Mapping[str, Any]],
+    exhausted: Mapping[str, dict[str, str]],
+) -> dict[str, Any] | None:
+    """Return the outcome of each number of parts of a batch; None for another scenario.
+
+    Args:
+        job: The job.
+        reports: The reports of phases.
+        exhausted: The failures of the numbers of parts whose memory ran out, by phase.
+    """
+    if not isinstance(job, Job) or not isinstance(job.scenario, MicroBatch):
+        return None
+    parts: list[dict[str, Any]] = []
+    for place, number in enumerate(job.scenario.parts):
+        phase = f"{PART}{place}"
+        if phase in reports:
+            parts.append({"parts": number, "outcome": "done", "failure": None, **reports[phase]["part"]})
+        elif phase in exhausted:
+            parts.append({"parts": number, "outcome": "failed", "failure": exhausted[phase]})
+    return {"batch": job.scenario.batch, "parts": parts}
+
+
+def _distributed(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return the digests of the weights of the reference and of each rank; None before the ranks have finished."""
+    ranks = [report["weights"] for phase, report in reports.items() if phase.startswith(RANK)]
+    return {"reference": reports[SINGLE]["weights"], "ranks": ranks} if ranks else None
 
 
 def _audits(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -55,6 +55,7 @@ from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
+from benchlock.registry.database.commit_signals import JOBS, send_signal
 from benchlock.registry.database.record_chain import insert_record
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
@@ -240,6 +241,8 @@ def end_lease(
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == job.fence))
     connection.execute(update(leases).where(leases.c.fence == job.fence).values(ended=lease_end, reason=reason))
     connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(_changes(following, reason, moment)))
+    if following.state == "queued":
+        send_signal(connection, JOBS)
     if job.comparison is not None and following.state in INCOMPLETE:
         _cancel_comparison(connection, job)
     if following.elsewhere:
@@ -284,6 +287,7 @@ def wake(connection: Connection, now: float) -> int:
     if numbers:
         changes = update(jobs).where(jobs.c.seq.in_(numbers)).values(state="queued", not_before=None)
         connection.execute(changes)
+        send_signal(connection, JOBS)
     return len(numbers)
 
 

@@ -400,6 +400,12 @@ class Queue(Protocol):
             ForbiddenError: Another token enrolled it.
         """
 
+    def wait_for_job(self, machine: MachineId, seconds: float) -> bool:
+        """Wait until the machine may take a job, ``seconds`` at most; return whether it may. Nothing is leased.
+
+        It may return early, and its ``True`` does not promise a lease: another machine may take the job.
+        """
+
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the lease's run and return it as recorded; None if the lease is over.
 

@@ -5,7 +5,9 @@ What appends to the run records uses ``write_transaction``, which is alone in th
 another transaction has locked are skipped.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -71,6 +73,7 @@ from benchlock.evaluator.records.run_types import Run, RunEnd, RunId, RunStart, 
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.column_types import begins_with
+from benchlock.registry.database.commit_signals import JOBS, Signal, open_signal, send_signal
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
 
@@ -101,7 +104,7 @@ class SqlQueue:
             row = connection.execute(select(jobs).where(jobs.c.id == request.id)).first()
             if row is None:
                 check_waiting(connection)
-                self._insert(connection, request)
+                self._insert(connection, [request])
             else:
                 check_same(row, request)
         return self.job(request.id)
@@ -121,8 +124,17 @@ class SqlQueue:
             else:
                 check_waiting(connection, len(turns))
                 for request, turn in turns:
-                    self._insert(connection, request, turn)
+                    self._insert(connection, [request], turn)
         return self.comparison(comparison)
+
+    def insert_all(self, connection: Connection, requests: Sequence[JobRequest]) -> None:
+        """Queue new jobs in order, in a ``write_transaction`` of the caller, who records the action.
+
+        Raises:
+            RefusedError: The token would have more than the maximum number of queued jobs.
+        """
+        check_waiting(connection, len(requests))
+        self._insert(connection, requests, is_logged=False)
 
     def comparison(self, comparison: str) -> list[Job]:
         """Return the jobs of an interleaved comparison in their order.
@@ -141,7 +153,7 @@ class SqlQueue:
 
     def cancel_comparison(self, comparison: str) -> list[Job]:
         """Cancel every job of an interleaved comparison that has not ended, as ``cancel`` does."""
-        self._cancel(jobs.c.comparison == comparison, f"comparison {comparison}")
+        self.cancel_all(jobs.c.comparison == comparison, f"comparison {comparison}")
         return self.comparison(comparison)
 
     def job(self, job: JobId) -> Job:
@@ -172,13 +184,16 @@ class SqlQueue:
         """Cancel a job that waits, or mark a leased job for cancellation; with it, the rest of its comparison."""
         this = jobs.alias()
         comparison = select(this.c.comparison).where(this.c.id == job).scalar_subquery()
-        self._cancel((jobs.c.id == job) | (jobs.c.comparison == comparison), job)
+        self.cancel_all((jobs.c.id == job) | (jobs.c.comparison == comparison), job)
         return self.job(job)
 
-    def _cancel(self, condition: ColumnElement[bool], target: str) -> None:
-        """Cancel the jobs of a condition, which have one owner; ``target`` names them in the audit log."""
+    def cancel_all(self, condition: ColumnElement[bool], target: str, owner: str | None = None) -> None:
+        """Cancel the jobs of a condition; ``target`` names them in the audit log.
+
+        They belong to ``owner``; without one, all of them have the owner of the first.
+        """
         with write_transaction(self._database) as connection:
-            owner = connection.execute(select(jobs.c.owner).where(condition).limit(1)).scalar()
+            owner = owner or connection.execute(select(jobs.c.owner).where(condition).limit(1)).scalar()
             if owner is not None:
                 get_actor().require_own(owner, target)
             these = update(jobs).where(condition)
@@ -238,6 +253,7 @@ class SqlQueue:
             if not connection.execute(changed).rowcount:
                 raise _unknown(machine)
             release_machine(connection, machine)
+            send_signal(connection, JOBS)
             record_action(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
@@ -270,6 +286,38 @@ class SqlQueue:
             if token_states(connection, [job.owner], self._now()).get(job.owner, "valid") != "valid":
                 raise _EndedOwnerError  # which rolls the claim back
             return lease_of(job, self._named(connection), self._times)
+
+    def wait_for_job(self, machine: MachineId, seconds: float) -> bool:
+        """Wait in this thread until the machine may take a job."""
+        until = time.monotonic() + seconds
+        with closing(self.open_signal()) as signal:
+            while not (may_take := self.may_take(machine)) and (left := until - time.monotonic()) > 0:
+                signal.wait(left)
+        return may_take
+
+    def may_take(self, machine: MachineId) -> bool:
+        """Return whether the machine may take a queued job, or may soon, because a lease or a delay is over.
+
+        Raises:
+            ForbiddenError: Another token enrolled it.
+        """
+        with read_transaction(self._database) as connection:
+            now = self._clock.now(connection) if self._may_look else None
+            columns = (machines.c.owner, machines.c.draining, machines.c.held_until)
+            row = connection.execute(select(*columns).where(machines.c.id == machine)).first()
+            if row is None:
+                return False
+            check_own(row.owner, machine)
+            is_held = row.held_until is not None and (now is None or now < row.held_until)
+            if row.draining is not None or is_held or connection.scalar(BUSY, {"machine": machine}) is not None:
+                return False
+            if list_oldest_jobs(connection, machine):
+                return True
+            return now is not None and bool(connection.scalar(DUE, {"now": now}))
+
+    def open_signal(self) -> Signal:
+        """Open the signals of jobs that are queued; they are for one thread at a time."""
+        return open_signal(self._database, JOBS)
 
     def begin(self, fence: Fence, start: RunStart) -> RunStart | None:
         """Record the start of the lease's run."""
@@ -384,15 +432,21 @@ class SqlQueue:
         with row_lock_transaction(self._database) as connection:
             return queue_id(connection)
 
-    def _insert(self, connection: Connection, request: JobRequest, turn: ComparisonTurn | None = None) -> None:
-        if connection.execute(select(locks.c.id).where(locks.c.id == request.lock)).first() is None:
-            raise UnknownNameError(f"the registry has no lock {request.lock}", next_step="store the lock first")
-        values = {
-            "id": request.id,
-            "lock": request.lock,
-            "class": store_class(connection, request.wants),
-            "isolation": request.wants.isolation,
-            "allow_code": request.allow_code,
+    def _insert(
+        self,
+        connection: Connection,
+        requests: Sequence[JobRequest],
+        turn: ComparisonTurn | None = None,
+        *,
+        is_logged: bool = True,
+    ) -> None:
+        wanted = {request.lock for request in requests}
+        missing = wanted - set(connection.execute(select(locks.c.id).where(locks.c.id.in_(wanted))).scalars())
+        if missing:
+            raise UnknownNameError(f"the registry has no lock {min(missing)}", next_step="store the lock first")
+        different = {id(request.wants): request.wants for request in requests}
+        classes = {key: store_class(connection, wants) for key, wants in different.items()}
+        shared = {
             "state": "queued",
             "cancel_asked": False,
             **dict.fromkeys(("lost", "engine", "crash"), 0),
@@ -402,8 +456,25 @@ class SqlQueue:
             "comparison": None if turn is None else turn.id,
             "part_of": None if turn is None else to_builtins(turn),
         }
-        connection.execute(insert(jobs), values)
-        record_action(connection, "job.submit", f"{request.id} {request.lock}", self._now())
+        own = [
+            {
+                "id": request.id,
+                "lock": request.lock,
+                "class": classes[id(request.wants)],
+                "isolation": request.wants.isolation,
+                "allow_code": request.allow_code,
+            }
+            for request in requests
+        ]
+        if own:
+            connection.execute(insert(jobs), [shared | values for values in own])
+            send_signal(connection, JOBS)
+        for request in requests if is_logged else ():
+            record_action(connection, "job.submit", f"{request.id} {request.lock}", self._now())
+
+    def clock_now(self, connection: Connection) -> float:
+        """Return the time of the queue's clock."""
+        return self._clock.now(connection)
 
     def _give_again(self, connection: Connection, fence: Fence, nonce: str, now: float) -> Lease | None:
         """Return the current lease of the machine if it is the result of the same request."""

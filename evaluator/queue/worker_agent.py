@@ -44,8 +44,10 @@ from benchlock.registry.auth.permissions import (
 )
 from benchlock.registry.lock.lockfile import Lock
 
-_POLL: Final = 1.0
-"""Seconds between two requests for work."""
+_PAUSE: Final = 1.0
+"""Seconds between two requests for a lease if an available job is not leased to this agent, and after an error."""
+_PAUSES_OF_WAIT: Final = 4
+"""The longest wait for a job, in pauses; then an idle agent checks its host for orphans."""
 _ABLE: Final = "{} accepts jobs; SIGTERM stops it and returns its job to the queue"
 _UNABLE: Final = (
     "warning: {} cannot run jobs: no container engine responds, and it may not run processes. The worker keeps looking "
@@ -98,10 +100,11 @@ class Agent:
     lock_file: Path
     processes: bool = False
     code: bool = False
-    poll: float = _POLL
+    pause: float = _PAUSE
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _offset: float | None = None
     _facts: MachineFacts | None = None
+    _is_paused: bool = False
     _stopping: bool = False
     _interruptible: bool = False
     _last_message: str | None = None
@@ -127,7 +130,7 @@ class Agent:
                 with self._patient(BenchlockError):
                     worked = self._look()
                 if worked:
-                    self._last_message = None
+                    self._last_message, self._is_paused = None, False
                     done += 1
                 elif not self._stopping:
                     self._rest()
@@ -328,7 +331,7 @@ class Agent:
             while not is_over.is_set():
                 if not is_over.is_set() and journal.began is not None:
                     self._halt(journal.began)
-                is_over.wait(self.poll)
+                is_over.wait(self.pause)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -361,13 +364,18 @@ class Agent:
         self._interruptible = False
 
     def _rest(self) -> None:
-        try:
-            self._interruptible = True
-            time.sleep(0 if self._stopping else self.poll)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            self._interruptible = False
+        """Wait for a job; pause first if the last wait found one that could not be taken, or failed."""
+        is_paused, self._is_paused = self._is_paused, True
+        with self._patient(BenchlockError):
+            try:
+                self._interruptible = True
+                if is_paused or self._stopping:
+                    time.sleep(0 if self._stopping else self.pause)
+                    self._is_paused = False
+                else:
+                    self._is_paused = self.queue.wait_for_job(self.machine, _PAUSES_OF_WAIT * self.pause)
+            finally:
+                self._interruptible = False
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

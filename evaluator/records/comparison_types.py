@@ -1,6 +1,7 @@
 """Results of comparisons: the verdict of a rerun, and the report on locks that are compared."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Meta, Struct
 from benchlock.artifacts.digest import DigestText
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.run_types import Run, RunText
-from benchlock.evaluator.statistics.metric_types import Finding
+from benchlock.evaluator.statistics.metric_types import Finding, Interval
 
 Agreement = Literal["bit-equal", "within tolerance", "same decisions", "different"]
 Conclusion = Literal["reproduced", "not reproduced", "undecided"]
@@ -40,6 +41,12 @@ def read_turn(run: Run) -> ComparisonTurn | None:
         return None if run.end is None else msgspec.convert(run.end.details.get("part_of"), ComparisonTurn)
     except msgspec.ValidationError:
         return None
+
+
+def is_one_comparison(runs: Sequence[Run]) -> bool:
+    """Return whether the records of all runs state turns of the same interleaved comparison."""
+    ids = {None if (turn := read_turn(run)) is None else turn.id for run in runs}
+    return len(ids) == 1 and None not in ids
 
 
 class Verdict(Struct, frozen=True):
@@ -110,6 +117,7 @@ class ConvergenceTest(Struct, frozen=True, kw_only=True):
         repeats: The number of different repeats of the reference and of the lock.
         missed: How many of them missed the target.
         ratio: The ratio of the geometric means of epochs; None without the tests.
+        interval: The 95 % interval of the ratio by Welch's t on the logarithms; None without the tests.
         welch_p: The one-sided p-value of Welch's test on the logarithms of the epochs; None if a repeat missed the
             target or a side has fewer than two.
         permutation_p: The same of a permutation test.
@@ -124,6 +132,7 @@ class ConvergenceTest(Struct, frozen=True, kw_only=True):
     repeats: tuple[int, int]
     missed: tuple[int, int]
     ratio: float | None = None
+    interval: Interval | None = None
     welch_p: float | None = None
     permutation_p: float | None = None
     mlperf: MlperfCheck | None = None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, Struct
 
 from benchlock.artifacts.user_output import format_count
@@ -16,7 +17,7 @@ from benchlock.evaluator.statistics.equivalence import DRIFT, FEWEST, judge_few,
 from benchlock.evaluator.statistics.equivalence import judge as judge_ratio
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, Ratio, format_change, format_value
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import COST, OPERATOR, is_automatic, is_quality
+from benchlock.registry.manifests.metric_definitions import COST, NETWORK, OPERATOR, is_automatic, is_quality
 
 SAME_HOST: Final = ("cpu_model", "cpu_flags", "cores", "memory", "kernel", "governor", "accelerator", "driver")
 """The facts of a host that are equal where runs are comparable."""
@@ -24,6 +25,7 @@ SAME_PLATFORM: Final = ("os", "arch", "device")
 """The same facts of a platform."""
 _SEVERAL = ("limits", "definitions of metrics")
 _NEVER_RUN = "has no result"
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def host_differences(a: Run, b: Run) -> tuple[str, ...]:
@@ -48,6 +50,19 @@ def list_incomparabilities(a: tuple[Lock, Run], b: tuple[Lock, Run]) -> tuple[st
     return (*_question_differences(lock_a, lock_b), *failed, *host_differences(run_a, run_b))
 
 
+def encode_conditions(lock: Lock, run: Run) -> bytes:
+    """Return a text that only runs have in common whose metrics may be compared, as ``list_incomparabilities`` says.
+
+    Two runs with different texts may be comparable nevertheless.
+    """
+    parts = (lock.inputs, _scenario(lock), lock.limits, lock.metrics, lock.distribution, lock.target)
+    question = [None if part is UNSET else part for part in parts]
+    more = (_evaluation(lock), lock.request.get("trace", "none"), _price(lock), lock.harness.digest)
+    is_done = run.end is not None and run.end.outcome == "done"
+    facts = ([run.start.platform.get(fact) for fact in SAME_PLATFORM], [run.start.host.get(fact) for fact in SAME_HOST])
+    return _encode([question, more, "" if is_done else run.id, run.start.isolation, facts])
+
+
 def describe_offered(metric: str, *scenarios: str) -> str | None:
     """Return why a throughput is not a property of a model; None if it is one."""
     is_throughput = metric in ("throughput", "pipeline_throughput")
@@ -60,6 +75,7 @@ def _question_differences(a: Lock, b: Lock) -> Iterator[str]:
         "scenario": (None, None) if _without_seeds(a) == _without_seeds(b) else (_scenario(a), _scenario(b)),
         "limits": (a.limits, b.limits),
         "definitions of metrics": (_shared(a, b), _shared(b, a)),
+        "distribution of the training": (a.distribution, b.distribution),
         "target of the training": (a.target, b.target),
         "interval of evaluations": (_evaluation(a), _evaluation(b)),
         "trace": (a.request.get("trace", "none"), b.request.get("trace", "none")),
@@ -200,7 +216,7 @@ def judge(
         remarks = (*reported, *times.undecided, *times.reported)
         return Verdict("not reproduced", tuple(against), remarks, *ids, predictions, tuple(times.findings))
     word: Conclusion = "undecided" if times.undecided else "reproduced"
-    name = "outputs" if scenario in OPERATOR else "predictions"
+    name = "outputs" if scenario in (*OPERATOR, *NETWORK) else "predictions"
     reasons = (*_supporting(original, prediction_agreement, name), *times.undecided)
     return Verdict(word, reasons, (*reported, *times.reported), *ids, predictions, tuple(times.findings))
 

@@ -1,10 +1,10 @@
-"""Groups of done runs with the same lock and conditions, counted in SQL: boards count runs that nobody reads."""
+"""Runs that belong together, found in SQL: groups with the same lock and conditions, and interleaved comparisons."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Select, Text, cast, func, select
+from sqlalchemy import Select, Text, cast, func, or_, select
 
 from benchlock.artifacts.digest import Digest
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunId
@@ -12,6 +12,8 @@ from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS, run_ends, runs
 
 # As texts, because PostgreSQL cannot compare values of the type JSON.
 _CONDITIONS: Final = (runs.c.lock, runs.c.isolation, cast(runs.c.platform, Text), cast(runs.c.host, Text))
+_NEAR: Final = 200
+"""The number of runs before one, and after it, among which the others of its comparison are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,20 @@ def select_newest(group: RunGroup, limit: int, before: RunId | None = None) -> S
     if before is not None:
         query = query.where(runs.c.id < before)
     return _only_done(query).order_by(runs.c.id.desc()).limit(limit)
+
+
+def select_compared(run: RunId, comparison: str) -> Select[Any]:
+    """Return the query for the ids of the runs of an interleaved comparison, oldest first.
+
+    Args:
+        run: One of its runs. The others are near it, because they ran in turn: no index has the ids of comparisons.
+        comparison: The id of the comparison, which the details of each of its runs have.
+    """
+    before = select(runs.c.id).where(runs.c.id <= run).order_by(runs.c.id.desc()).limit(_NEAR)
+    after = select(runs.c.id).where(runs.c.id > run).order_by(runs.c.id).limit(_NEAR)
+    own = run_ends.c.run
+    query = select(own).where(or_(own.in_(before), own.in_(after)), own.not_in(HIDDEN_RUNS))
+    return query.where(cast(run_ends.c.details, Text).contains(f'"{comparison}"', autoescape=True)).order_by(own)
 
 
 def _only_done(query: Select[Any]) -> Select[Any]:

@@ -1,23 +1,25 @@
 """The append-only store of runs in SQL."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from msgspec import UNSET
 from msgspec.structs import replace
-from sqlalchemy import Column, Connection, Engine, Row, Select, Table, delete, func, insert, select
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Row, Select, Table, and_, delete, func, insert, select
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.records.replayed_runs import refuse_replay
 from benchlock.evaluator.records.run_document import encode_run, summarize
-from benchlock.evaluator.records.run_groups import NewestRuns, RunGroup, select_groups, select_newest
+from benchlock.evaluator.records.run_groups import NewestRuns, RunGroup, select_compared, select_groups, select_newest
 from benchlock.evaluator.records.run_types import (
     ALL_RUNS,
+    SELECTED_KINDS,
     DamagedRun,
     Outcome,
+    PromotedModel,
     Run,
     RunEnd,
     RunEndedError,
@@ -46,8 +48,11 @@ from benchlock.evaluator.records.runs_schema import (
 )
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
+from benchlock.registry.artifact_names import Reference
 from benchlock.registry.auth.audit_log import now, record_action
 from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.catalogue.version_rows import of_version
+from benchlock.registry.catalogue.version_uses import EXAMINED_LOCKS, WITHOUT_COLUMN, WITHOUT_MODEL, has_manifest
 from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import (
     RESTORE,
@@ -57,7 +62,7 @@ from benchlock.registry.database.engine import (
     write_transaction,
 )
 from benchlock.registry.database.record_chain import check_records, digest_record, find_positions, insert_record
-from benchlock.registry.database.registry_schema import locks
+from benchlock.registry.database.registry_schema import VERSION, files, lock_blobs, locks, manifests, versions
 from benchlock.registry.versions.semantic_version import parse_version
 
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
@@ -211,6 +216,15 @@ class Records:
         entries |= {run.id: run for run in self._examine(self._load_parts([i for i in ids if i in known], entries))}
         return tuple(entries[id_] for id_ in ids if id_ in entries)
 
+    def list_promoted(self, reference: Reference, limit: int) -> tuple[PromotedModel, ...]:
+        """Return at most ``limit`` models that were promoted from trainings with a recipe or dataset.
+
+        The model of the newest run is the first. ``_select_trainings`` says which runs are examined.
+        """
+        with read_transaction(self._engine) as connection:
+            rows = connection.execute(_select_promoted(reference).limit(limit))
+            return tuple(PromotedModel(*row) for row in rows)
+
     def group_done(self, dataset: VersionSelector | None = None) -> tuple[RunGroup, ...]:
         """Return the groups of done runs, on a dataset or on all, the group with the newest run first."""
         with read_transaction(self._engine) as connection:
@@ -221,6 +235,11 @@ class Records:
         """Return the ids of the newest runs of a group, newest first; with ``before``, only older ones."""
         with read_transaction(self._engine) as connection:
             return tuple(map(RunId, connection.execute(select_newest(group, limit, before)).scalars()))
+
+    def list_compared(self, run: RunId, comparison: str) -> tuple[RunId, ...]:
+        """Return the ids of the runs of the interleaved comparison that a run is part of, oldest first."""
+        with read_transaction(self._engine) as connection:
+            return tuple(map(RunId, connection.execute(select_compared(run, comparison)).scalars()))
 
     def read_newest(self, groups: Sequence[RunGroup], limit: int, most: int) -> tuple[NewestRuns, ...]:
         """Read the newest runs of each group, and older ones until as many have times that are not flagged.
@@ -295,6 +314,12 @@ class Records:
         with read_transaction(self._engine) as connection:
             return runs_of(connection, lock)
 
+    def count_each(self, ids: Collection[Digest]) -> Mapping[str, int]:
+        """Return the numbers of runs by lock, as ``count`` does, without locks that have none."""
+        query = select(runs.c.lock, func.count()).where(runs.c.lock.in_(ids)).group_by(runs.c.lock)
+        with read_transaction(self._engine) as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
     def unfinished(self) -> tuple[Run, ...]:
         """Return the runs without an end, oldest first: running, or abandoned by a dead process.
 
@@ -328,7 +353,7 @@ def _select_ids(connection: Connection, chosen: RunFilter, before: RunId | None)
         id_ = runs.c.id if chosen.lock is not None else run_ends.c.run  # the last column of the index that is read
     if chosen.lock is not None:
         query = query.where(runs.c.lock == chosen.lock)
-    if chosen.model is not None or chosen.dataset is not None:
+    if any(getattr(chosen, kind) is not None for kind in SELECTED_KINDS):
         query = query.where(runs.c.lock.in_(_select_locks(connection, chosen)))
     if before is not None:
         query = query.where(id_ < before)
@@ -340,17 +365,61 @@ def _select_ids(connection: Connection, chosen: RunFilter, before: RunId | None)
 
 
 def _select_locks(connection: Connection, chosen: RunFilter) -> Select[Any]:
-    """Return the query for the ids of the locks with the model and the dataset of ``chosen``."""
-    query = select(locks.c.id)
-    for kind, selector in (("model", chosen.model), ("dataset", chosen.dataset)):
-        if selector is None:
-            continue
-        query = query.where(locks.c[kind] == selector.name)
-        if selector.constraint is not None:
-            version, constraint = locks.c[f"{kind}_version"], selector.constraint
-            texts = connection.execute(select(version).where(locks.c[kind] == selector.name).distinct()).scalars()
-            query = query.where(version.in_([text for text in texts if constraint.admits(parse_version(text))]))
-    return query
+    """Return the query for the ids of the locks with the artifacts of ``chosen``."""
+    selectors = {kind: getattr(chosen, kind) for kind in SELECTED_KINDS}
+    conditions = (_has_artifact(connection, kind, one) for kind, one in selectors.items() if one is not None)
+    return select(locks.c.id).where(*conditions)
+
+
+def _has_artifact(connection: Connection, kind: str, selector: VersionSelector) -> ColumnElement[bool]:
+    """Return the condition that a lock has a selected artifact.
+
+    No column names the operator or the recipe of a lock; its manifest, if it is published here, is among the blobs.
+    """
+    if kind not in WITHOUT_COLUMN:
+        return _is_selected(connection, locks.c[kind] == selector.name, locks.c[f"{kind}_version"], selector)
+    named = and_(versions.c.kind == kind, versions.c.name == selector.name)
+    selected = _is_selected(connection, named, versions.c.version, selector)
+    return and_(*WITHOUT_MODEL, has_manifest(select(versions.c.digest).where(selected)))
+
+
+def _is_selected(
+    connection: Connection, named: ColumnElement[bool], version: Column[str], selector: VersionSelector
+) -> ColumnElement[bool]:
+    """Return the condition that a row has the selected name, and a version that is admitted."""
+    if selector.constraint is None:
+        return named
+    texts, admits = connection.execute(select(version).where(named).distinct()).scalars(), selector.constraint.admits
+    return and_(named, version.in_([text for text in texts if admits(parse_version(text))]))
+
+
+def _select_trainings(reference: Reference) -> Select[Any]:
+    """Return the query for the ids and locks of the newest runs of trainings with a recipe or dataset.
+
+    The newest ``EXAMINED_LOCKS`` locks without a model are examined, and as many of their runs are returned.
+    """
+    newest = select(locks.c.id).where(*WITHOUT_MODEL).order_by(locks.c.created_at.desc(), locks.c.id.desc())
+    examined = newest.limit(EXAMINED_LOCKS).subquery()
+    manifest = select(versions.c.digest).where(of_version(versions, reference)).scalar_subquery()
+    having = select(lock_blobs.c.lock).where(lock_blobs.c.lock == examined.c.id, lock_blobs.c.digest == manifest)
+    query = select(runs.c.id, runs.c.lock).where(runs.c.lock.in_(having), runs.c.id.not_in(HIDDEN_RUNS))
+    return query.order_by(runs.c.id.desc()).limit(EXAMINED_LOCKS)
+
+
+def _select_promoted(reference: Reference) -> Select[Any]:
+    """Return the query for the fields of ``PromotedModel``, those of the newest run first.
+
+    The manifest of the model states the lock, and its weights are those that a run of the lock recorded.
+    """
+    run = _select_trainings(reference).subquery()
+    model = (versions.c.name, versions.c.version, run.c.lock, run_blobs.c.role)
+    query = select(*model, func.max(run.c.id)).select_from(run)
+    query = query.join(run_blobs, and_(run_blobs.c.run == run.c.id, run_blobs.c.role.like("weights-%")))
+    query = query.join(files, and_(files.c.digest == run_blobs.c.digest, files.c.kind == "model"))
+    for table in (versions, manifests):
+        query = query.join(table, and_(*(table.c[column] == files.c[column] for column in VERSION)))
+    states_lock = manifests.c.content.contains('"trained":{"lock":"' + run.c.lock)  # JSON with sorted keys, no spaces
+    return query.where(states_lock).group_by(*model).order_by(func.max(run.c.id).desc())
 
 
 def record_start(connection: Connection, start: RunStart, fence: int | None = None) -> None:

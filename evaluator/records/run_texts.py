@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from benchlock.artifacts.user_output import format_bytes, format_count
+from benchlock.evaluator.records.comparison_types import read_turn
 from benchlock.evaluator.records.run_types import Run, RunEnd
 from benchlock.evaluator.records.timing_validity import calls_of, clocks_disagree, flag_of, validity_of
 from benchlock.evaluator.statistics.metric_types import DISTURBED_AT_MOST, Calls, Metric, format_duration, format_value
@@ -14,7 +15,9 @@ from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import (
     COST,
     DEFINITIONS,
+    DISTRIBUTED,
     MEMORY,
+    PARTS,
     TRAINING,
     is_bracketed,
     is_quality,
@@ -66,12 +69,49 @@ def describe_question(lock: Lock) -> dict[str, str]:
 
 
 def describe_training(lock: Lock) -> dict[str, str]:
-    """Describe the target of a training, and the settings of its recipe that the request changes."""
-    if lock.target is UNSET:
+    """Describe the target or the ranks of a training, and the settings of its recipe that the request changes."""
+    if lock.recipe is UNSET:
         return {}
-    target = {"target": f"{lock.target.metric} {lock.target.value:g} on the split {lock.target.split}"}
+    target = {}
+    if lock.target is not UNSET:
+        target["target"] = f"{lock.target.metric} {lock.target.value:g} on the split {lock.target.split}"
+    if (parts := lock.distribution) is not UNSET:
+        threads = format_count(parts.threads, "thread")
+        target["distribution"] = f"{parts.processes} ranks of {threads}, {parts.strategy} by {parts.backend}"
     changed = lock.request.get("settings") or {}
     return target | ({"settings": ", ".join(f"{key} {value}" for key, value in changed.items())} if changed else {})
+
+
+def label_trainings(locks: Sequence[Lock]) -> list[str]:
+    """Return what distinguishes each of several trainings, such as ``optimizer.lr 0.002``.
+
+    A label is empty where the locks have the same settings, target, versions and seed.
+    """
+    if not locks[1:]:
+        return [""] * len(locks)
+    facts = [dict(_list_training_facts(lock)) for lock in locks]
+    names = [
+        name for name in dict.fromkeys(name for of in facts for name in of) if len({of.get(name) for of in facts}) > 1
+    ]
+    if len(names) > 1:
+        names = [name for name in names if name != "seed"]  # it is no setting, and each training has its own seeds
+    return [", ".join(f"{name} {of.get(name, 'none')}" for name in names) for of in facts]
+
+
+def _list_training_facts(lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield what a training may differ in, the settings of its recipe first."""
+    settings: list[tuple[str, Any]] = [] if lock.settings is UNSET else list(lock.settings.items())
+    for name, value in settings:
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", str(part)) for key, part in value.items())
+        else:
+            yield name, str(value)
+    if lock.target is not UNSET:
+        yield "target", f"{lock.target.value:g}"
+    yield "version", lock.subject.version
+    yield "framework", f"{lock.framework.name} {lock.framework.version}"
+    yield "most epochs", str(lock.scenario.get("epochs", ""))
+    yield "seed", str(lock.request.get("seed", ""))
 
 
 def _format_settings(name: str, settings: Mapping[str, Any]) -> str:
@@ -167,7 +207,14 @@ def list_footnotes(metrics: Sequence[Metric], *, is_server: bool) -> Iterator[st
         yield "-: an interval over repeats needs at least 6 of them that reach the target"
     if trained & set(MEMORY):
         yield "-: memory is counted, not sampled, so it has no interval; the parts are those at the instant of the peak"
-    if any(not is_quality(name) for name in without - trained):
+    if "peak_memory" in names:
+        yield "peak_memory: counted once, so it has no interval; pages of files count"
+    if "batch_latency" in without:
+        yield "-: an interval of batch_latency needs at least 6 repeats"
+    distributed = {name for name in without if name in DEFINITIONS and DEFINITIONS[name].scenarios == DISTRIBUTED}
+    if distributed:
+        yield "-: the steps of one run depend on one another, so they give no interval"
+    if any(not is_quality(name) for name in without - trained - distributed - set(PARTS)):
         yield "-: the run is too short, or its calls are too correlated, for an interval"
 
 
@@ -214,6 +261,8 @@ def list_remarks(run: Run) -> Iterator[str]:
         yield "process"
     if run.imported_at is not None:
         yield "imported"
+    if (turn := read_turn(run)) is not None:
+        yield f"interleaved, round {turn.round} of {turn.rounds}{', control' if turn.control else ''}"
 
 
 def _short_flag(calls: Calls) -> str:
@@ -223,11 +272,3 @@ def _short_flag(calls: Calls) -> str:
     if calls.share > DISTURBED_AT_MOST or calls.without_cpu is None:
         return f"{calls.share:.0%} of calls pre-empted"
     return f"off-CPU for {calls.without_cpu:.0%} of call time"
-
-
-def describe_cause(calls: Calls) -> str:
-    """Return what disturbed the calls of a flagged run."""
-    if not calls.flagged:
-        return "the host issued queries late"
-    others = "other processes used its CPUs"
-    return others if calls.share > DISTURBED_AT_MOST else f"{others}, or the calls waited for something else"

@@ -21,7 +21,7 @@ from benchlock.artifacts.json_codec import encode_canonical, prepare_decoder
 from benchlock.artifacts.size_limits import Word, limit_document, limit_text
 from benchlock.evaluator.records.evidence_status import EvidenceStatus
 from benchlock.evaluator.statistics.metric_types import Count, Metric, metric_faults
-from benchlock.registry.artifact_names import Name, parse_name
+from benchlock.registry.artifact_names import Name, Reference, parse_name
 from benchlock.registry.database.ids_and_timestamps import as_json, is_id, new_id, parse_id_time, to_milliseconds
 from benchlock.registry.manifests.metric_definitions import is_quality
 from benchlock.registry.versions.version_ranges import Constraint
@@ -256,6 +256,8 @@ class RunFilter:
         lock: The lock of the run.
         outcome: The outcome; a run without an end has none.
         model: The locked model.
+        operator: The locked operator.
+        recipe: The locked recipe.
         dataset: The locked dataset.
         since: The time that the run was started at, or an earlier one. The run's id has that time.
         prefix: The first characters of the run's id, with ``run/``.
@@ -264,12 +266,45 @@ class RunFilter:
     lock: Digest | None = None
     outcome: Outcome | None = None
     model: VersionSelector | None = None
+    operator: VersionSelector | None = None
+    recipe: VersionSelector | None = None
     dataset: VersionSelector | None = None
     since: datetime | None = None
     prefix: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PromotedModel:
+    """A model that was promoted from a training.
+
+    Attributes:
+        name: Its name.
+        version: Its version.
+        lock: The lock of the training, as its manifest states it.
+        role: The role of its weights among the files of a run.
+        run: The newest run of the lock that recorded these weights.
+    """
+
+    name: str
+    version: str
+    lock: Digest
+    role: str
+    run: RunId
+
+
 ALL_RUNS: Final = RunFilter()
+SELECTED_KINDS: Final = ("model", "operator", "recipe", "dataset")
+"""The kinds of artifacts by which a filter selects runs."""
+
+
+def filter_version(reference: Reference, **conditions: Any) -> RunFilter:  # noqa: ANN401 - fields of a filter
+    """Return the filter of the runs of a version of one of ``SELECTED_KINDS`` that meet further conditions."""
+    return RunFilter(**parse_selectors(**{reference.kind: f"{reference.name}@={reference.version}"}), **conditions)
+
+
+def parse_selectors(**texts: str | None) -> dict[str, Any]:
+    """Parse the selectors of a filter by kind, without those that are None; raise as ``VersionSelector.parse``."""
+    return {kind: VersionSelector.parse(text) for kind, text in texts.items() if text is not None}
 
 
 def parse_outcome(text: str) -> Outcome:

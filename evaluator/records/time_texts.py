@@ -8,24 +8,14 @@ import msgspec
 
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.run_types import RunEnd
+from benchlock.evaluator.records.timing_validity import MEDIAN, ComparedClocks
 from benchlock.evaluator.statistics.metric_types import Metric, format_duration
 
 _CLOSED_LOOPS: Final = ("single_stream", "multi_stream")
 """The scenarios whose next query follows the last answer, so that time between calls is a cost."""
-_MEDIAN: Final = 0.5
 _DEPENDENT: Final = 2
 """The version of the definition from which on intervals allow for calls that depend on each other."""
 _Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
-
-
-class _Percentile(msgspec.Struct):
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    own_ns: _Nanoseconds
-    loadgen_ns: _Nanoseconds
-
-
-class _LoadGen(msgspec.Struct):
-    percentiles: list[_Percentile]
 
 
 class _Overhead(msgspec.Struct):
@@ -41,7 +31,7 @@ class _Performance(msgspec.Struct):
 @prepare_decoder
 class _Times(msgspec.Struct):
     performance: _Performance
-    loadgen: _LoadGen | None = None
+    loadgen: ComparedClocks | None = None
 
 
 def list_time_notes(end: RunEnd, scenario: str) -> Iterator[str]:
@@ -92,7 +82,7 @@ def _describe_throughput(metrics: Mapping[str, Metric], times: _Times | None) ->
 def _list_figures(times: _Times) -> str:
     """Return LoadGen's median and 90th and 99th percentile, as far as the record has them."""
     found = {each.share: each.loadgen_ns for each in (times.loadgen.percentiles if times.loadgen else ())}
-    shown = ((name, found.get(share)) for name, share in (("p50", _MEDIAN), ("p90", 0.9), ("p99", 0.99)))
+    shown = ((name, found.get(share)) for name, share in (("p50", MEDIAN), ("p90", 0.9), ("p99", 0.99)))
     return ", ".join(f"{name} {format_duration(value / 1e9)}" for name, value in shown if value is not None)
 
 

@@ -13,7 +13,13 @@ import msgspec
 
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.records.run_types import CALLS, CONTAINER_CPU, Run, RunEnd
-from benchlock.evaluator.statistics.metric_types import DELAY_SECONDS, DELAY_SHARE, Calls, format_duration
+from benchlock.evaluator.statistics.metric_types import (
+    DELAY_SECONDS,
+    DELAY_SHARE,
+    DISTURBED_AT_MOST,
+    Calls,
+    format_duration,
+)
 
 prepare_decoder(Calls)
 
@@ -25,6 +31,7 @@ QUIET_HOST: Final = (
 """The next step if the times of runs are unusable."""
 
 _LISTED: Final = 2
+MEDIAN: Final = 0.5
 
 KEY: Final = CALLS
 """The key of the call statistics in a run's details."""
@@ -56,16 +63,44 @@ def calls_of(run: Run) -> Calls | None:
     return calls
 
 
-def flag_of(run: Run) -> str | None:
-    """Describe why a run is flagged; None if it is not."""
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A reason why the times of a run are unreliable.
+
+    Attributes:
+        cause: The measured cause, with its limit.
+        meaning: What the cause means for the calls.
+    """
+
+    cause: str
+    meaning: str
+
+    @property
+    def advice(self) -> str:
+        """The meaning and the next step, in sentences."""
+        sentences = (f"{self.meaning}, so timings are unreliable.", f"{QUIET_HOST}.")
+        return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+
+
+def list_flags(run: Run) -> Iterator[Flag]:
+    """Yield why a run is flagged: its disturbed calls, and its queries that were issued late."""
     calls = calls_of(run)
     if run.end is None or calls is None:
-        return None
-    reasons = [calls.disturbance] if calls.flagged else []
-    reasons += _delays(run.end, calls)
-    if not reasons:
-        return None
-    return "; ".join(reasons) + (" (self-reported)" if run.end.times_self_reported else "")
+        return
+    mark = " (self-reported)" if run.end.times_self_reported else ""
+    if calls.flagged:
+        others = "other processes used the CPUs of the run"
+        is_certain = calls.share > DISTURBED_AT_MOST
+        yield Flag(
+            calls.disturbance + mark, others if is_certain else f"{others}, or the calls waited for something else"
+        )
+    if delays := "; ".join(_delays(run.end, calls)):
+        yield Flag(delays + mark, "the host issued queries late")
+
+
+def flag_of(run: Run) -> str | None:
+    """Describe why a run is flagged; None if it is not."""
+    return "; ".join(flag.cause for flag in list_flags(run)) or None
 
 
 def _delays(end: RunEnd, calls: Calls) -> Iterator[str]:
@@ -77,11 +112,57 @@ def _delays(end: RunEnd, calls: Calls) -> Iterator[str]:
             yield f"{one.key} is {format_duration(value)}, and {format_duration(one.value)} without the host's delay"
 
 
+_NANOSECONDS: Final = 1e-9
+_Nanoseconds = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+
+
+class ComparedPercentile(msgspec.Struct):
+    """A percentile of the latency by benchlock's clock and by LoadGen's."""
+
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    own_ns: _Nanoseconds
+    loadgen_ns: _Nanoseconds
+
+    @property
+    def words(self) -> str:
+        """Both values."""
+        loadgen, own = (format_duration(value * _NANOSECONDS) for value in (self.loadgen_ns, self.own_ns))
+        return f"{loadgen} by LoadGen's clock, {own} by benchlock's"
+
+
+@prepare_decoder
+class ComparedClocks(msgspec.Struct):
+    """The part of LoadGen's account that compares its clock with benchlock's."""
+
+    percentiles: list[ComparedPercentile]
+
+
 def clocks_disagree(run: Run) -> bool:
     """Return whether LoadGen's median of a run differs from ours, so one clock did not time the calls alone."""
+    return any(_list_disagreements(run))
+
+
+def describe_clocks(run: Run) -> Flag | None:
+    """Describe how LoadGen's clock disagrees with ours, with both medians if they are recorded; None if it agrees."""
+    accounts = list(_list_disagreements(run))
+    if not accounts:
+        return None
+    medians = []
+    for account in accounts:
+        with suppress(msgspec.ValidationError):
+            percentiles = msgspec.convert(account, ComparedClocks).percentiles
+            medians += [each.words for each in percentiles if each.share == MEDIAN]
+    cause = ": ".join(filter(None, (CLOCKS_DISAGREE, "; ".join(medians))))
+    return Flag(cause, "other processes had the CPU between the two clocks")
+
+
+def _list_disagreements(run: Run) -> Iterator[Mapping[str, Any]]:
+    """Yield LoadGen's accounts of the phases in which its clock and ours disagree."""
     details = {} if run.end is None else run.end.details
-    accounts = (phase.get("loadgen") for phase in (details, details.get("pipeline")) if isinstance(phase, Mapping))
-    return any(isinstance(account, Mapping) and account.get("clocks_agree") is False for account in accounts)
+    for phase in (details, details.get("pipeline")):
+        account = phase.get("loadgen") if isinstance(phase, Mapping) else None
+        if isinstance(account, Mapping) and account.get("clocks_agree") is False:
+            yield account
 
 
 def explain_unusable_times(run: Run) -> str | None:
@@ -140,8 +221,11 @@ def _seconds(value: object) -> float | None:
 
 Cause = Literal["latency bound", "early stopping", "other", "no reason given"]
 
+_NEXT_STEPS: Final[Mapping[Cause | None, str]] = {
+    "latency bound": "request a lower rate (scenario.target_qps) or a longer bound (scenario.target_latency)",
+    "early stopping": "request more queries (scenario.min_queries) or a longer run (scenario.min_duration)",
+}
 _MAX_CHARACTERS = 300
-_NANOSECONDS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +256,11 @@ class Validity:
         """The verdict with its reason."""
         word = ("VALID" if self.valid else "INVALID") + (" (self-reported)" if self.self_reported else "")
         return word if self.valid else f"{word}: {self.reason}"
+
+    @property
+    def next_step(self) -> str:
+        """What makes such a run valid; empty if that is unknown."""
+        return _NEXT_STEPS.get(self.cause, "")
 
 
 class _Account(msgspec.Struct):

@@ -28,6 +28,7 @@ from benchlock.evaluator.statistics.convergence import (
     judge_equivalence,
     olympic_mean,
 )
+from benchlock.evaluator.statistics.equivalence import ratio
 
 _SAMPLES = "samples"
 _FEWEST = 2
@@ -191,15 +192,19 @@ def compare_speed(reference: TrainedLock, other: TrainedLock) -> ConvergenceTest
 def _test_epochs(speed: ConvergenceTest, reference: Sequence[float], other: Sequence[float]) -> ConvergenceTest:
     logarithms = [[math.log(epochs) for epochs in side] for side in (reference, other)]
     welch, permutation = (find_p(logarithms[0], logarithms[1]) for find_p in (find_welch_p, find_permutation_p))
-    quotient = math.exp(float(np.mean(logarithms[1]) - np.mean(logarithms[0])))
+    quotient = ratio(reference, other, paired=False)
+    assert quotient is not None  # epochs are positive
+    assert quotient.value is not None
+    ends = f"95 % interval [{quotient.ci.low:.3g}, {quotient.ci.high:.3g}]"
     reason = (
-        f"{quotient:.3g} times the epochs, {len(other)} repeats against {len(reference)}; that it needs fewer: "
-        f"Welch's test p = {welch:.2g}, permutation test p = {permutation:.2g}"
+        f"{quotient.value:.3g} times the epochs, {ends}, {len(other)} repeats against {len(reference)}; "
+        f"that it needs fewer: Welch's test p = {welch:.2g}, permutation test p = {permutation:.2g}"
     )
     return replace(
         speed,
         answer="fewer epochs" if welch < SIGNIFICANCE else "more epochs" if welch > 1 - SIGNIFICANCE else "undecided",
-        ratio=quotient,
+        ratio=quotient.value,
+        interval=quotient.ci,
         welch_p=welch,
         permutation_p=permutation,
         mlperf=_check_by_mlperf(reference, other) if min(speed.repeats) >= FEWEST_OLYMPIC else None,

@@ -1,7 +1,8 @@
 """Leaderboards: one board for each group of mutually comparable runs, with quality beside speed."""
 
+from bisect import bisect_right
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -24,6 +25,8 @@ from benchlock.evaluator.report.run_sections import (
     choose_quality,
     describe_batches,
     find_ends,
+    list_names,
+    scale_ends,
 )
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System, group_systems
@@ -56,6 +59,7 @@ class Board:
         conditions: The scenario, the isolation and the host of its runs, and what else differs from other boards.
         lock: The lock of its first run, whose settings are those of the board.
         reasons: Why its runs are not comparable with those of the first board; empty for the first.
+        differences: The values in which its conditions differ from those of the first board, in words.
         systems: Its systems, the best first.
         table: Its rows.
         charts: Quality over speed; empty if no system has both.
@@ -69,6 +73,7 @@ class Board:
     table: Table
     charts: tuple[Chart, ...]
     batches: Section | None = None
+    differences: tuple[str, ...] = ()
 
 
 def group_comparable(pairs: Sequence[LockedRun]) -> tuple[tuple[LockedRun, ...], ...]:
@@ -112,16 +117,21 @@ def _covers(other: tuple[float, float], point: tuple[float, float]) -> bool:
 
 
 def rank_metrics(metrics: Sequence[Metric]) -> tuple[int, ...]:
-    """Return 1 + the number of metrics whose whole interval is better, for each metric; overlapping intervals tie."""
-    return tuple(1 + sum(_is_better(other, metric) for other in metrics) for metric in metrics)
+    """Return 1 + the number of metrics whose whole interval is better, for each metric; overlapping intervals tie.
+
+    An unknown end of an interval is never beyond another. All metrics have the same direction.
+    """
+    ends = [_orient_ends(metric) for metric in metrics]
+    worst_ends = sorted(worst for worst, _ in ends if worst is not None)
+    return tuple(1 if best is None else 1 + len(worst_ends) - bisect_right(worst_ends, best) for _, best in ends)
 
 
-def _is_better(other: Metric, metric: Metric) -> bool:
-    """Return whether the interval of ``other`` is beyond that of ``metric``; an unknown end is never beyond."""
+def _orient_ends(metric: Metric) -> tuple[float | None, float | None]:
+    """Return the worst and the best end of an interval as values that are higher where the metric is better."""
+    low, high = metric.ci.low, metric.ci.high
     if metric.direction == "lower":
-        other, metric = metric, other
-    low, high = other.ci.low, metric.ci.high
-    return low is not None and high is not None and low > high
+        return None if high is None else -high, None if low is None else -low
+    return low, high
 
 
 def make_boards(
@@ -136,7 +146,7 @@ def make_boards(
     """
     comparable = group_comparable(pairs)
     conditions = _describe_conditions([of[0] for of in comparable])
-    return tuple(
+    boards = [
         _make_board(
             f"board-{number}",
             words,
@@ -146,6 +156,10 @@ def make_boards(
             groups or {},
         )
         for number, (words, of) in enumerate(zip(conditions, comparable, strict=True), 1)
+    ]
+    return tuple(
+        replace(board, differences=_name_differences(comparable[0][0], of[0]))
+        for board, of in zip(boards, comparable, strict=True)
     )
 
 
@@ -207,7 +221,7 @@ def _make_board(
         *(f"{system.name}: {note}" for system in ordered for note in system.notes()),
     )
     table = Table(name, name.replace("board-", "Board "), columns, tuple(rows), {}, notes)
-    charts = tuple(_chart(name, quality, speed, speeds))
+    charts = tuple(_chart(name, quality, speed, speeds, list_names(ordered)))
     batches = describe_batches(ordered, f"{name}-")
     return Board(conditions, pairs[0][0], reasons, tuple(ordered), table, charts, batches)
 
@@ -256,24 +270,40 @@ def _find_front(qualities: Mapping[System, Metric], speeds: Mapping[System, Metr
     return {system: "yes" if is_on else "no" for system, is_on in zip(systems, find_pareto_front(points), strict=True)}
 
 
-def _chart(board: str, quality: str, name: str, speeds: Mapping[System, Metric]) -> Iterator[Chart]:
-    """Yield quality over speed, with the size of the model as the area."""
+def _chart(
+    board: str, quality: str, name: str, speeds: Mapping[System, Metric], order: Sequence[str]
+) -> Iterator[Chart]:
+    """Yield quality over speed, with the size of the model as the area.
+
+    Args:
+        board: The name of the board.
+        quality: The metric of quality.
+        name: The metric of speed.
+        speeds: Its values.
+        order: The names of the systems of the board.
+    """
     unit, factor = next((metric.unit for metric in speeds.values()), ""), 1.0
     if unit == "s":
         unit, factor = pick_time_unit([metric.value for metric in speeds.values()])
     words = "maximum throughput" if name == "throughput" else name.replace("_", " ")
     points = {
-        system: (metric.value * factor, _scale(find_ends(metric.ci), factor)) for system, metric in speeds.items()
+        system: (metric.value * factor, scale_ends(find_ends(metric.ci), factor)) for system, metric in speeds.items()
     }
-    yield from chart_quality(f"{board}-quality", quality, f"{words} ({unit})", points, has_area=True)
+    yield from chart_quality(f"{board}-quality", quality, f"{words} ({unit})", points, has_area=True, order=order)
 
 
 def _list_cells(metric: Metric | None) -> tuple[Cell, Cell]:
     return (None, None) if metric is None else (metric.value, format_interval(metric))
 
 
-def _scale(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
-    return None if ends is None else (ends[0] * factor, ends[1] * factor)
+def _name_differences(first: LockedRun, other: LockedRun) -> tuple[str, ...]:
+    """Return the conditions in which two runs differ, each with the other run's value and the first one's."""
+    before, after = (dict(_list_facts(pair)) for pair in (first, other))
+    names = [name for name in after if after[name] != before.get(name, after[name])]
+    words = {"name": "scenario"}
+    listed = tuple(f"{words.get(name, name)} {after[name]}, not {before[name]}" for name in names[:_NAMED])
+    rest = len(names) - _NAMED
+    return (*listed, format_count(rest, "more difference")) if rest > 0 else listed
 
 
 def _describe_conditions(pairs: Sequence[LockedRun]) -> list[str]:

@@ -15,17 +15,19 @@ from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.axes import pick_time_unit
 from benchlock.evaluator.charts.line_charts import BatchCurve, Distribution, Rate, draw_batches, draw_distributions
 from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map
+from benchlock.evaluator.charts.plots import number_series
 from benchlock.evaluator.charts.scatter_charts import Point, draw_points
 from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.harness.core.job import COLD_PHASES
 from benchlock.evaluator.records.run_types import Run
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
+from benchlock.evaluator.report.network_sections import describe_networks
 from benchlock.evaluator.report.operator_sections import describe_operators
 from benchlock.evaluator.report.prices import Price, find_price
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.single_run import describe_histogram
 from benchlock.evaluator.report.systems import QUERIED, System, scenario_of
-from benchlock.evaluator.report.training_sections import describe_steps, describe_trainings
+from benchlock.evaluator.report.training_sections import describe_distributed, describe_steps, describe_trainings
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Metric, format_duration, format_value
 from benchlock.evaluator.statistics.time_metrics import Batch, optimal_batch
 from benchlock.evaluator.workflows.compare import Arm
@@ -44,16 +46,19 @@ _NO_SWEEP: Final = "Which batch size to use is unknown without a run of the scen
 _NAME: Final = Column("name", None, "System.")
 
 
+_LEVELS: Final = (describe_trainings, describe_distributed, describe_steps, describe_operators, describe_networks)
+
+
 def describe_runs(systems: Sequence[System], *, has_overview: bool = True) -> Iterator[Section]:
     """Yield the sections that the runs of the systems have numbers for; the first one compares the systems."""
-    levels = [describe(systems) for describe in (describe_trainings, describe_steps, describe_operators)]
+    levels = [describe(systems) for describe in _LEVELS]
     if any(levels):
         yield from filter(None, levels)
         return
     if has_overview:
         yield _results(systems)
     yield from _latencies(systems)
-    yield from filter(None, (describe_batches(systems), _cold_starts(systems)))
+    yield from filter(None, (describe_batches(systems), _describe_calls(systems), _cold_starts(systems)))
 
 
 def _estimate_columns(name: str, unit: str | None, meaning: str) -> tuple[Column, Column, Column]:
@@ -95,9 +100,12 @@ def _results(systems: Sequence[System]) -> Section:
     unit, factor = pick_time_unit(timed.values())
     latencies = {system: (seconds * factor, None) for system, seconds in timed.items()}
     rates = {system: (best.value, find_ends(best.ci)) for system in systems if (best := system.throughput) is not None}
+    order = list_names(systems)
     charts = (
-        *chart_quality("quality-latency", quality, f"online latency, trimmed mean ({unit})", latencies),
-        *chart_quality("quality-throughput", quality, "maximum throughput (samples/s)", rates, has_area=True),
+        *chart_quality("quality-latency", quality, f"online latency, trimmed mean ({unit})", latencies, order=order),
+        *chart_quality(
+            "quality-throughput", quality, "maximum throughput (samples/s)", rates, has_area=True, order=order
+        ),
     )
     return Section("Which system is accurate, and which is fast?", tuple(_rank(systems, quality, timed)), charts, table)
 
@@ -124,10 +132,13 @@ def _rank(systems: Sequence[System], quality: str, timed: Mapping[System, float]
         sentences.append(
             f"The {'best ' * (len(rated) > 1)}{best.name} is {format_value(best.value, best.unit)}, of {names}."
         )
-    if timed:
-        fastest = min(timed, key=lambda system: timed[system])
-        what = "shortest online latency" if len(timed) > 1 else "online latency"
+    usable = [system for system in timed if not _explain_flags(system)]
+    if usable:
+        fastest = min(usable, key=lambda system: timed[system])
+        what = "shortest online latency" if len(usable) > 1 else "online latency"
         sentences.append(f"The {what} is {format_duration(timed[fastest])}, of {fastest.name} (trimmed mean).")
+    if disturbed := [system.name for system in timed if system not in usable]:
+        sentences.append(f"The times of {', '.join(disturbed)} were disturbed, so they are not ranked.")
     yield " ".join(sentences) or "No run measured the quality or the online latency of a model."
     if len(timed) > 1:
         yield "Times of single runs decide nothing about small differences: an interleaved comparison measures those."
@@ -145,14 +156,26 @@ def chart_quality(
     speeds: Mapping[System, tuple[float, tuple[float, float] | None]],
     *,
     has_area: bool = False,
+    order: Sequence[str] = (),
 ) -> Iterator[Chart]:
-    """Yield quality over speed, if at least one system has both; the area is the size of the model."""
+    """Yield quality over speed, if at least one system has both.
+
+    Args:
+        name: The name of the chart.
+        quality: The metric of quality.
+        title: The title of the axis of speed, with its unit.
+        speeds: The speed of each system, and its interval.
+        has_area: Whether the area of a point is the size of the model.
+        order: The names of the systems of the page.
+    """
     points = [
         Point(system.name, x, metric.value, x_interval, find_ends(metric.ci), float(system.size) if has_area else None)
         for system, (x, x_interval) in speeds.items()
         if (metric := system.metrics.get(quality)) is not None
     ]
     if points:
+        numbers = number_series([point.name for point in points], order)
+        points = [replace(point, series=number) for point, number in zip(points, numbers, strict=True)]
         metric = next(system.metrics[quality] for system in speeds if quality in system.metrics)
         listed = "; ".join(f"{point.name} {point.y:.4g} at {point.x:.4g}" for point in points)
         yield draw_points(
@@ -164,6 +187,11 @@ def chart_quality(
             y_title=metric.name,
             y_is_share=metric.unit == "fraction",
         )
+
+
+def list_names(systems: Sequence[System]) -> list[str]:
+    """Return the names of systems in their order, from which colors and marks in all charts follow."""
+    return [system.name for system in systems]
 
 
 def find_distribution(name: str, seconds: NDArray[np.float64]) -> Distribution:
@@ -220,7 +248,9 @@ def _latencies(systems: Sequence[System]) -> Iterator[Section]:
     )
     rest = f" The chart has the first {_CURVES} of {len(curves)} systems." if len(curves) > _CURVES else ""
     words = (*filter(None, [" ".join(answers)]), _BAND + rest)
-    chart = draw_distributions("latency", "Latency of calls", " ".join(words), curves[:_CURVES])
+    chart = draw_distributions(
+        "latency", "Latency of calls", " ".join(words), curves[:_CURVES], order=list_names(systems)
+    )
     yield Section("How long do calls take?", words, (chart,), Table("latency", "Latency", columns, tuple(rows)))
     if len(histograms) == 1:
         yield histograms[0]
@@ -253,6 +283,7 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
         "Throughput by batch size, with the advised size ringed",
         " ".join(answers) + rest,
         curves,
+        list_names(systems),
     )
     base = "batch 1" if all(min(rates) == 1 for rates in sweeps.values()) else "the smallest batch size"
     best, fastest, size = max((ratio, name, size) for name, row in speedups.items() for size, ratio in row.items())
@@ -276,6 +307,42 @@ def describe_batches(systems: Sequence[System], prefix: str = "") -> Section | N
     )
     table = Table(f"{prefix}batches", "Throughput by batch size", columns, rows)
     return Section("Which batch size should be used?", answers, (speedup, throughput), table)
+
+
+def _describe_calls(systems: Sequence[System]) -> Section | None:
+    """Return the median call by batch size, the systems side by side; None without one of a sweep."""
+    calls = {system.name: found for system in systems if len(found := system.list_by_batch("latency_p50")) > 1}
+    if not calls:
+        return None
+    sizes = sorted({size for of in calls.values() for size in of})
+    unit, factor = pick_time_unit(metric.value for of in calls.values() for metric in of.values())
+    answers = []
+    for size in dict.fromkeys((sizes[0], sizes[-1])):
+        least, name = min((of[size].value, name) for name, of in calls.items() if size in of)
+        shortest = "median call" if len(calls) == 1 else "shortest median call"
+        answers.append(f"The {shortest} of {format_count(size, 'sample')} takes {format_duration(least)}, of {name}.")
+    curves = []
+    for name, of in [*calls.items()][:_CURVES]:
+        rates = (
+            Rate(size, one.value * factor, scale_ends(find_ends(one.ci), factor)) for size, one in sorted(of.items())
+        )
+        curves.append(BatchCurve(name, tuple(rates), None))
+    title = f"Median call by batch size ({unit})"
+    words = " ".join(answers)
+    chart = draw_batches("batch-calls", title, words, curves, list_names(systems), y_title=f"median call ({unit})")
+    columns = (
+        Column("batch", "samples", "Samples per call."),
+        *(Column(name, "s", "Median call of the system.") for name in calls),
+    )
+    values = {name: {size: metric.value for size, metric in of.items()} for name, of in calls.items()}
+    rows = tuple((size, *(of.get(size) for of in values.values())) for size in sizes)
+    table = Table("batch-calls", "Median call by batch size", columns, rows)
+    return Section("How long does a call of each batch size take?", tuple(answers), (chart,), table)
+
+
+def scale_ends(ends: tuple[float, float] | None, factor: float) -> tuple[float, float] | None:
+    """Return the ends of an interval in another unit; None without them."""
+    return None if ends is None else (ends[0] * factor, ends[1] * factor)
 
 
 def _list_batches(rates: Mapping[int, Metric]) -> list[Batch]:
@@ -418,7 +485,7 @@ def name_subjects(systems: Sequence[System]) -> str:
 
 def describe_gaps(systems: Sequence[System], *, is_traced: bool) -> Section | None:
     """Return the questions that these runs of models cannot answer, and which runs can; None if there are none."""
-    if any(arm.lock.operator or arm.lock.target is not UNSET for system in systems for arm in system.arms):
+    if any(arm.lock.operator or arm.lock.recipe is not UNSET for system in systems for arm in system.arms):
         return None
     is_swept = any(len(system.rates()) > 1 for system in systems)
     answer = (*([] if is_traced else [_NO_TRACE]), *([] if is_swept else [_NO_SWEEP]))

@@ -1,6 +1,7 @@
 """What is shown of a single run: the histogram of its latencies, and its confusion matrix."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from benchlock.evaluator.charts.svg import Chart
 from benchlock.evaluator.evidence.class_details import ClassDetails
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.statistics.confidence_intervals import nearest_rank
-from benchlock.evaluator.statistics.metric_types import format_duration
+from benchlock.evaluator.statistics.metric_types import Calls, Metric, format_duration
 
 MOST_BARS: Final = 60
 _RULE: Final = (
@@ -26,6 +27,14 @@ _COLUMNS: Final = (
     Column("to", "s", "Times are below it; the last bar of equal width also has those equal to it."),
     Column("calls", None, "Number of calls."),
     Column("share", "fraction", "calls / all calls."),
+)
+_CALLS: Final = (
+    Column("metric", None, "The percentile."),
+    Column("all calls", "s", "The reported latency; unknown where the request does not have this metric."),
+    Column("undisturbed calls", "s", "The same of the calls that were not pre-empted."),
+    Column("n", None, "Number of undisturbed calls."),
+    Column("CPU time of all calls", "s", "The same percentile of the CPU time."),
+    Column("without the host's delay", "s", "The latency as if the host had issued each query in time."),
 )
 MOST_CLASSES: Final = 30
 """The greatest number of classes of the heat map: more cells would have no room for their numbers."""
@@ -89,6 +98,34 @@ def describe_histogram(ordered: NDArray[np.float64]) -> Section:
     table = Table("histogram", "Calls by latency", _COLUMNS, tuple(rows), notes=(_RULE,))
     chart = draw_histogram("histogram", "Calls by latency", answer, histogram, marks)
     return Section("How are the times of calls spread?", (answer, _RULE), (chart,), table)
+
+
+def tabulate_calls(metrics: Sequence[Metric], calls: Calls) -> Table:
+    """Return the latencies of all calls beside those of the undisturbed ones, as they were recorded with the run.
+
+    Args:
+        metrics: The metrics of the run.
+        calls: The statistics of its calls.
+    """
+    whole, calm, undelayed = (
+        {metric.key: metric for metric in each} for each in (metrics, calls.undisturbed, calls.undelayed)
+    )
+    cpu = {metric.key.replace("cpu_time", "latency"): metric for metric in calls.cpu_time}
+    sources = (whole, calm, cpu, undelayed)
+    rows = []
+    for key in dict.fromkeys((*calm, *cpu, *undelayed)):
+        values = [source[key].value if key in source else None for source in sources]
+        rows.append((key, *values[:2], calm[key].n if key in calm else None, *values[2:]))
+    shown = len(_CALLS) - (not undelayed)
+    notes = [
+        f"{calls.preempted} of {format_count(calls.n, 'call')} were pre-empted. The CPU time is of the {calls.scope}."
+    ]
+    if calls.without_cpu is not None:
+        notes.append(f"Calls were off-CPU for {calls.without_cpu:.1%} of their time, undisturbed ones included.")
+    if any(metric.self_reported for metric in calls.undisturbed):
+        notes.append("These times are self-reported.")
+    title = "Latencies of all calls and of undisturbed calls"
+    return Table("calls", title, _CALLS[:shown], tuple(row[:shown] for row in rows), notes=tuple(notes))
 
 
 def chart_confusion(details: ClassDetails) -> Chart | None:

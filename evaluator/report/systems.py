@@ -82,10 +82,15 @@ class System:
         """Return the value of a metric; None without one."""
         return self.metrics[name].value if name in self.metrics else None
 
+    def list_by_batch(self, name: str) -> dict[int, Metric]:
+        """Return a metric of a sweep by batch size."""
+        return {
+            metric.batch: metric for metric in self.metrics.values() if metric.name == name and metric.batch is not None
+        }
+
     def rates(self) -> dict[int, Metric]:
         """Return the throughput of a sweep by batch size."""
-        rates = [metric for metric in self.metrics.values() if metric.name == "throughput"]
-        return {rate.batch: rate for rate in rates if rate.batch is not None}
+        return self.list_by_batch("throughput")
 
     @property
     def size(self) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 
 from benchlock.evaluator.analysis.call_profiles import Subject, is_dominated
 from benchlock.evaluator.analysis.inspection import analyze, keep_top
+from benchlock.evaluator.analysis.layer_comparison import compare_layers
 from benchlock.evaluator.analysis.layers import REMAINDER, layer_profile
 from benchlock.evaluator.analysis.table_formats import format_cell
 from benchlock.evaluator.analysis.tables import Cell, Column, Record, Table
@@ -39,7 +40,29 @@ def describe_trace(name: str, number: int, subject: Subject) -> Iterator[Section
         yield _describe_bounds(name, number, subject, roofline)
     else:
         yield Section(f"Which layer of {name} costs most?", ("The trace has no layers.", *layers.notes))
-    yield _describe_costs(name, number, costs)
+    yield _describe_costs(name, number, subject, costs)
+
+
+def compare_traces(first: tuple[str, Subject], second: tuple[str, Subject], number: int) -> Section:
+    """Return the time of each kind of layer in two traced runs, side by side.
+
+    Args:
+        first: The name and the trace of the reference.
+        second: The same of the other run.
+        number: The number of the comparison on the page, for the name of its table.
+    """
+    kinds, _ = compare_layers(first[1], second[1])
+    names = {"first": first[0], "second": second[0], "difference": "difference"}
+    columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in kinds.columns)
+    largest = next((record for record in kinds.records() if record["kind"] == kinds.facts["largest_difference"]), None)
+    answer = "The traces have no layers in common."
+    if largest is not None:
+        change = f"{_duration(largest['first'])} of {first[0]} and {_duration(largest['second'])} of {second[0]}"
+        answer = f"The largest difference is in layers of the kind {largest['kind']}: {change}, traced."
+    table = replace(kinds, id=f"compare-kinds-{number}", title="Time by kind of layer, side by side", columns=columns)
+    return Section(
+        f"In which layers do {first[0]} and {second[0]} differ?", (answer, *kinds.notes), (), replace(table, notes=())
+    )
 
 
 def _number(value: Cell) -> float:
@@ -48,6 +71,11 @@ def _number(value: Cell) -> float:
 
 def _duration(seconds: Cell) -> str:
     return format_cell(Column("", "s"), seconds)
+
+
+def _restrict(subject: Subject, finding: str) -> str:
+    """Return a finding on times, after the reason if they decide nothing."""
+    return f"Unreliable, because {subject.restriction}. {finding}" if subject.restriction else finding
 
 
 def _share(table: Table, record: Record) -> str:
@@ -63,9 +91,10 @@ def _describe_layers(name: str, number: int, subject: Subject, layers: Table, ki
     remainder = _duration(max(0.0, _number(kinds.records()[-1]["latency"])))
     doubt = "; the profiler dominates these shares" if is_dominated(subject, layer_profile(subject)) else ""
     answer = (
-        (
+        _restrict(
+            subject,
             f"The most expensive layer is {first['name']} ({first['kind']}): {_duration(first['latency'])}, "
-            f"{_number(first['share']):.0%} of all layers{doubt}."
+            f"{_number(first['share']):.0%} of all layers{doubt}.",
         ),
         (
             f"The most expensive kind is {largest['kind']}: {_number(largest['share']):.0%} of all layers."
@@ -112,6 +141,7 @@ def _describe_bounds(name: str, number: int, subject: Subject, roofline: Table) 
     roofs = [min(peak, bandwidth * _number(record["intensity"])) for record in records]
     least = sum(_number(record["flops_executed"]) / roof for record, roof in zip(records, roofs, strict=True))
     word, rate = "Yes" if bound > _MOST else "No", _duration(least)
+    word = f"Undecided, because {subject.restriction}. As recorded" if subject.restriction else word
     answer = (
         f"{word}: {bound:.0%} of the time of computing layers is in memory-bound layers (below {ideal:.3g} FLOP/byte).",
         f"At their roofs, these layers would take {rate} rather than {_duration(total)} ({least / total:.0%}).",
@@ -142,7 +172,7 @@ def _chart_roofline(name: str, number: int, subject: Subject, table: Table, find
     return draw_roofline(f"roofline-{number}", title, finding, points, roofs, peak=peak)
 
 
-def _describe_costs(name: str, number: int, costs: Table) -> Section:
+def _describe_costs(name: str, number: int, subject: Subject, costs: Table) -> Section:
     """Return what each level of tracing added to a call."""
     records = costs.records()
     base = _number(records[0]["call"])
@@ -156,6 +186,7 @@ def _describe_costs(name: str, number: int, costs: Table) -> Section:
             share = f" ({_number(extra) / base:+.0%} of an untraced call)" if base else ""
             answers.append(f"Level {record['level']}: {_duration(extra)} a call{share}{interval}{doubt}.")
     answers.reverse()  # the deepest level first
+    answers[:1] = [_restrict(subject, first) for first in answers[:1]]
     finding = " ".join(answers) or "The trace has no second level."
     title = f"Time of a call by trace level: {name}"
     charts = (draw_bars(f"tracing-{number}", title, finding, bars, unit="µs a call, median"),)

@@ -1,6 +1,7 @@
 """The section of trainings: how the quality grows over the epochs, and how long each repeat takes to its target."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -13,8 +14,10 @@ from benchlock.evaluator.charts.curve_charts import QualityCurve, draw_curves
 from benchlock.evaluator.charts.line_charts import Distribution, draw_distributions
 from benchlock.evaluator.charts.matrix_charts import Bar, draw_bars
 from benchlock.evaluator.charts.svg import Chart
+from benchlock.evaluator.evidence.distributed.rank_details import describe_ranks, read_rank_details
 from benchlock.evaluator.evidence.training_curves import Repeat, read_curves
-from benchlock.evaluator.records.run_types import RunId
+from benchlock.evaluator.records.run_texts import label_trainings
+from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.evaluator.report.sections import Section
 from benchlock.evaluator.report.systems import System
 from benchlock.registry.lock.lockfile import Lock
@@ -30,6 +33,14 @@ _OPERATORS: Final = (
     Column("kind", None, "The kind of operator by the framework."),
     Column("share", "fraction", "Its share of the CPU time of all operators in the profiled steps."),
 )
+_RANKS: Final = (
+    Column("training", None, "The recipe, and the run."),
+    Column("rank", None, "The number of the process, from 0."),
+    Column("median_step", "s", "Median duration of its steps, without the warm-up."),
+    Column("sent", "B", "Mean bytes that it sent in a step, as its kernel counts them."),
+    Column("gradients", "B", "Mean bytes of gradients that it exchanged in a step."),
+    Column("last_loss", None, "The loss of its part of the last batch."),
+)
 _COLUMNS: Final = (
     Column("training", None, "The recipe, and the run."),
     Column("repeat", None, "The number of the repeat, from 0."),
@@ -44,12 +55,10 @@ _COLUMNS: Final = (
 
 def describe_trainings(systems: Sequence[System]) -> Section | None:
     """Return the section of the trainings among the runs of the systems; None if there is none."""
-    arms = [(arm, system) for system in systems for arm in system.arms if arm.lock.target is not UNSET]
-    trainings = [(arm.lock, run, system) for arm, system in arms for run in arm.runs]
+    trainings = _name_trainings(systems)
     read: dict[str, tuple[Lock, tuple[Repeat, ...]]] = {}
     answer: list[str] = []
-    for lock, run, system in trainings[:MOST]:
-        name = f"{lock.subject.name}, {shorten(run.id)}" if len(trainings) > 1 else lock.subject.name
+    for name, lock, run, system in trainings[:MOST]:
         try:
             read[name] = (lock, read_curves(lock, run, system.store))
         except BenchlockError as error:
@@ -63,6 +72,22 @@ def describe_trainings(systems: Sequence[System]) -> Section | None:
     rows = tuple(row for name, (_, repeats) in read.items() for row in _list_rows(name, repeats))
     table = Table("repeats", "Repeats", _COLUMNS, rows) if rows else None
     return Section("How fast does the training reach its target?", tuple(answer), charts, table)
+
+
+def _name_trainings(systems: Sequence[System]) -> list[tuple[str, Lock, Run, System]]:
+    """Return the trainings, each with a name that no other one has: what differs between the locks, or the run."""
+    arms = [(arm, system) for system in systems for arm in system.arms if arm.lock.target is not UNSET]
+    labels = label_trainings([arm.lock for arm, _ in arms])
+    named = [
+        (f"{arm.lock.subject.name}, {label}".removesuffix(", "), arm.lock, run, system)
+        for label, (arm, system) in zip(labels, arms, strict=True)
+        for run in arm.runs
+    ]
+    counts = Counter(name for name, *_ in named)
+    return [
+        (f"{name}, {shorten(run.id)}" if counts[name] > 1 else name, lock, run, system)
+        for name, lock, run, system in named
+    ]
 
 
 def shorten(run: RunId) -> str:
@@ -99,7 +124,7 @@ def _draw_quality(read: dict[str, tuple[Lock, tuple[Repeat, ...]]]) -> Chart | N
         for curve in curves
     )
     title = "Quality by epoch: median and range over repeats"
-    return draw_curves("convergence", title, finding, curves, targets.pop() if len(targets) == 1 else None)
+    return draw_curves("convergence", title, finding, curves, targets.pop() if len(targets) == 1 else None, tuple(read))
 
 
 def make_curve(name: str, repeats: Sequence[Repeat]) -> QualityCurve | None:
@@ -138,6 +163,7 @@ def _draw_times(read: dict[str, tuple[Lock, tuple[Repeat, ...]]]) -> Chart | Non
         finding,
         entries,
         share_title="share of repeats that reached it",
+        order=tuple(read),
     )
 
 
@@ -151,23 +177,21 @@ def _distribute(name: str, repeats: Sequence[Repeat]) -> Distribution | None:
 def describe_steps(systems: Sequence[System]) -> Section | None:
     """Return what takes memory and time within a step, of the trainings that measured it; None if none did."""
     rows, bars, answer = list[tuple[Cell, ...]](), list[Bar](), list[str]()
-    for system in systems:
-        for run in (run for arm in system.arms if arm.lock.target is not UNSET for run in arm.runs):
-            breakdown = {} if run.end is None else run.end.details.get("training", {}).get("breakdown", {})
-            if not breakdown or run.end is None:
-                continue
-            name = f"{system.name}, {shorten(run.id)}"
-            rows += [(name, each["kind"], each["share"]) for each in breakdown["operators"]]
-            values = {metric.name: metric.value for metric in run.end.metrics}
-            first = breakdown["operators"][0]
-            answer.append(
-                f"{name}: {first['kind']} takes {first['share']:.0%} of the CPU time of all operators, and "
-                f"{breakdown['kinds_for_90_percent']} of {breakdown['kinds']} kinds of operators take 90 %."
-            )
-            if all(f"memory_{part}" in values for part in PARTS):
-                amounts = tuple(values[f"memory_{part}"] / _MIB for part in PARTS)
-                answer.append(f"{name}: a step holds up to {sum(amounts):.3g} MiB, {_describe_parts(amounts)}.")
-                bars.append(Bar(name, amounts, f"{sum(amounts):.3g} MiB"))
+    for name, _, run, _ in _name_trainings(systems):
+        breakdown = {} if run.end is None else run.end.details.get("training", {}).get("breakdown", {})
+        if not breakdown or run.end is None:
+            continue
+        rows += [(name, each["kind"], each["share"]) for each in breakdown["operators"]]
+        values = {metric.name: metric.value for metric in run.end.metrics}
+        first = breakdown["operators"][0]
+        answer.append(
+            f"{name}: {first['kind']} takes {first['share']:.0%} of the CPU time of all operators, and "
+            f"{breakdown['kinds_for_90_percent']} of {breakdown['kinds']} kinds of operators take 90 %."
+        )
+        if all(f"memory_{part}" in values for part in PARTS):
+            amounts = tuple(values[f"memory_{part}"] / _MIB for part in PARTS)
+            answer.append(f"{name}: a step holds up to {sum(amounts):.3g} MiB, {_describe_parts(amounts)}.")
+            bars.append(Bar(name, amounts, f"{sum(amounts):.3g} MiB"))
     if not answer:
         return None
     words = " ".join(answer)
@@ -176,6 +200,26 @@ def describe_steps(systems: Sequence[System]) -> Section | None:
     )
     table = Table("step-operators", "Operators of a step by CPU time", _OPERATORS, tuple(rows))
     return Section("What takes memory and time within a step?", tuple(answer), charts, table)
+
+
+def describe_distributed(systems: Sequence[System]) -> Section | None:
+    """Return what each rank of the distributed trainings did; None if there are none."""
+    rows, answer = list[tuple[Cell, ...]](), list[str]()
+    for system in systems:
+        for run in (run for arm in system.arms if arm.lock.distribution is not UNSET for run in arm.runs):
+            details = None if run.end is None else read_rank_details(run.end.details)
+            if details is None:
+                continue
+            name = f"{system.name}, {shorten(run.id)}"
+            answer.append(f"{name}: {describe_ranks(details)}.")
+            rows += [
+                (name, number, rank.seconds, rank.sent, rank.gradients, rank.loss)
+                for number, rank in enumerate(details.ranks)
+            ]
+    if not rows:
+        return None
+    table = Table("ranks", "Ranks", _RANKS, tuple(rows))
+    return Section("Do several processes train like one?", tuple(answer), (), table)
 
 
 def _describe_parts(amounts: Sequence[float]) -> str:

@@ -225,14 +225,19 @@ def _describe_split(dataset: Dataset, split: str) -> dict[str, Any]:
 
 
 def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mapping[Kind, Manifest]) -> dict[str, Any]:
-    """Return the content of ``job.json`` for a recipe; its key ``evaluation`` is the job of the trained model."""
+    """Return the content of ``job.json`` for a recipe; its key ``evaluation`` is the job of the trained model.
+
+    A distributed training has no target; the model of its ``evaluation`` is the network to train.
+    """
     dataset, framework = manifests["dataset"], manifests["framework"]
     assert isinstance(dataset, Dataset)
     assert isinstance(framework, Framework)
-    assert lock.target is not UNSET
     assert lock.settings is not UNSET
     assert lock.environment is not UNSET
     files = [{"path": file.path, "role": file.role} for file in recipe.files]
+    is_distributed = lock.target is UNSET
+    learned = dataset_of(lock).split
+    threads = lock.limits.cpus if lock.distribution is UNSET else lock.distribution.threads
     evaluation: dict[str, Any] = {
         "schema": SCHEMA,
         "task": recipe.task,
@@ -244,10 +249,10 @@ def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mappi
             "files": [*files, {"path": WEIGHTS, "role": "weights"}],
             "code": plain(recipe.network),
         },
-        "dataset": _describe_split(dataset, lock.target.split),
+        "dataset": _describe_split(dataset, learned if lock.target is UNSET else lock.target.split),
         "scenario": {"name": "accuracy", "batch": lock.settings["evaluate"]["batch"], "warmup": 0},
         "metrics": [],
-        "threads": lock.limits.cpus,
+        "threads": threads,
         "device": device,
         "seeds": {"qsl": 0, "sample_index": 0, "schedule": 0},
         "lock_fingerprint": fingerprint_lock(lock),
@@ -256,9 +261,9 @@ def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mappi
         "schema": SCHEMA,
         "network": plain(recipe.network),
         "settings": lock.settings,
-        "dataset": _describe_split(dataset, dataset_of(lock).split),
+        "dataset": _describe_split(dataset, learned),
         "evaluation": evaluation,
-        "target": plain(lock.target),
+        **({"distribution": plain(lock.distribution)} if is_distributed else {"target": plain(lock.target)}),
         "scenario": {name: value for name, value in lock.scenario.items() if name != "seeds"},
         "seeds": lock.scenario["seeds"],
         "environment": {name: value or None for name, value in lock.environment.items()},

@@ -197,9 +197,10 @@ def _check_training(lock: Lock, recipe: Recipe) -> None:
         raise _disagreement(part, f"other settings ({error.what})") from error
     if encode_canonical(lock.settings) != encode_canonical(settings):  # in Python, True == 1
         raise _disagreement(part, "other settings")
-    if lock.environment != make_environment(lock.limits.cpus, deterministic=lock.scenario.get("deterministic") is True):
+    threads = lock.limits.cpus if lock.distribution is UNSET else lock.distribution.threads
+    if lock.environment != make_environment(threads, deterministic=lock.scenario.get("deterministic") is True):
         raise IntegrityError(
-            "the environment of the lock contradicts its limits.cpus or its scenario.deterministic",
+            "the environment of the lock contradicts its threads or its scenario.deterministic",
             where="environment",
             next_step="lock the request again; this lock was edited by hand",
         )

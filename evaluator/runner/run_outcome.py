@@ -13,6 +13,8 @@ from msgspec import Meta, Struct
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.harness.core.distributed_job import MAX_PROCESSES, RANK, SINGLE
+from benchlock.evaluator.harness.core.scenarios import MAX_NETWORKS
 from benchlock.evaluator.harness.core.training_job import MAX_REPEATS
 from benchlock.evaluator.runner.job_folder import SCHEMA
 from benchlock.registry.lock.lockfile import LockedPlatform
@@ -29,6 +31,13 @@ def weights_role(repeat: int) -> str:
     return f"weights-{repeat}"
 
 
+def outputs_role(place: int) -> str:
+    """Return the role of the outputs of a batch, by the place of its number of parts in the scenario's list."""
+    return f"outputs-{place}"
+
+
+RANK_ROLES = (SINGLE, *(f"{RANK}{rank}" for rank in range(MAX_PROCESSES)))
+"""The roles of the samples of a distributed training: of its reference and of each rank."""
 FILES = {
     "result": RESULT,
     "predictions": "predictions.safetensors",
@@ -44,7 +53,9 @@ FILES = {
     "trace": "trace.safetensors",
     "trace-native": "trace-native.zip",
     "breakdown": "breakdown.safetensors",
+    **{f"outputs-{place}": f"outputs-{place}.safetensors" for place in range(MAX_NETWORKS)},
     **{f"weights-{repeat}": f"weights-{repeat}.safetensors" for repeat in range(MAX_REPEATS)},
+    **{role: f"{role}.safetensors" for name in RANK_ROLES for role in (name, f"weights-{name}")},
 }
 """The files of a run that are stored, by role: their paths in the output folder."""
 
@@ -62,6 +73,7 @@ FailureClass = Literal[
     "non-finite",
     "golden",
     "loadgen-invalid",
+    "desync",
     "engine",
     "output",
 ]

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import Word
+from benchlock.artifacts.user_output import format_bytes
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, MetricDefinition, find_definition
 
@@ -120,7 +121,7 @@ _MILLION = 1e6
 
 
 def format_value(value: float | None, unit: str) -> str:
-    """Format a value with its unit: ``231 µs``, ``0.7500``, ``84.6 queries/s``; ``-`` for None."""
+    """Format a value with its unit: ``231 µs``, ``0.7500``, ``84.6 queries/s``, ``1.3 MiB``; ``-`` for None."""
     if value is None:
         return "-"
     if unit == "s":
@@ -129,6 +130,8 @@ def format_value(value: float | None, unit: str) -> str:
         return f"{value:.4f}"
     if unit == "ratio":
         return _round_digits(value, 3)
+    if unit == "B" and value >= _MILLION:
+        return format_bytes(value)
     return f"{_round_digits(value, 4)} {unit}".rstrip()
 
 

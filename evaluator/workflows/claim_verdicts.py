@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -62,6 +62,12 @@ class Conditions:
     varying: Mapping[str, Interval] = field(default_factory=dict)
 
 
+RULE: Final = (
+    "A claim about quality holds if the value on its samples is within the tolerance. A claim about time holds if the "
+    f"whole 95 % interval over at least {FEWEST} runs is within it and none of the runs is flagged: one run cannot "
+    "decide it."
+)
+"""When claims hold, in words."""
 _ANY = Conditions()
 _SEARCHED = "peak_qps"
 _SELF_REPORTED = "the metric is self-reported: code of the model or of an unreleased harness could have forged it"

@@ -46,7 +46,14 @@ from benchlock.evaluator.statistics.equivalence import (
 from benchlock.evaluator.statistics.metric_types import Finding, Metric, PairedTest, format_change
 from benchlock.evaluator.statistics.paired_tests import PairedTests, adjust
 from benchlock.registry.lock.lockfile import Lock
-from benchlock.registry.manifests.metric_definitions import DEFINITIONS, is_automatic, is_quality
+from benchlock.registry.manifests.metric_definitions import (
+    DEFINITIONS,
+    DISTRIBUTED,
+    NETWORK,
+    TRAINING,
+    is_automatic,
+    is_quality,
+)
 
 Pair = Callable[["LockedRun", Sequence["LockedRun"]], list[PairedTests]]
 """A function that compares a run with others of the same samples, sample by sample.
@@ -59,6 +66,11 @@ LockedRun = tuple[Lock, Run]
 
 _FEWEST_ROUNDS = 6
 _PEAK = "compare latencies, or request `peak_qps`"
+_TIMELESS = ("epochs", "samples", "B")
+"""The units of metrics of the levels above models that do not depend on the host's load."""
+_NEXT = "; next: "
+_INTERLEAVE = "interleave"
+"""The first word of a next step that is more interleaved rounds."""
 _NOT_INTERLEAVED = "the runs were not interleaved, so a change of the host between them appears as a difference"
 
 
@@ -474,7 +486,14 @@ def _share_samples(*locks: Lock) -> bool:
 
 
 def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
-    """Return the finding on a time, undecided if its runs cannot decide it, with the command that would."""
+    """Return the finding on a time, undecided if its runs cannot decide it, with the command that would.
+
+    Of a training, only metrics of time depend on when it ran. More repeats in its request decide more, not more runs.
+    """
+    is_training = first.lock.target is not UNSET
+    definition = DEFINITIONS[finding.metric.partition("@")[0]]
+    if definition.scenarios in (TRAINING, DISTRIBUTED, NETWORK) and definition.unit in _TIMELESS:
+        return finding
     offered, unusable = find_restrictions(finding.metric, first, other)
     reasons = [reason for reason in (offered, unusable) if reason]
     estimate = finding.ratio
@@ -486,11 +505,13 @@ def _restrict(finding: Finding, first: Arm, other: Arm) -> Finding:
         finding = replace(finding, answer="undecided", reason="; ".join((change, *reasons)))
     if finding.answer != "undecided":
         return finding
-    if offered or unusable:
+    if is_training:
+        step = "state more repeats in the request"
+    elif offered or unusable:
         step = _PEAK if offered else QUIET_HOST
     else:
         step = _next_step(finding, is_one_lock=first.lock.id == other.lock.id)
-    return replace(finding, reason=f"{finding.reason}; next: {step}")
+    return replace(finding, reason=f"{finding.reason}{_NEXT}{step}")
 
 
 def find_restrictions(metric: str, first: Arm, other: Arm) -> tuple[str | None, str | None]:
@@ -510,7 +531,25 @@ def _next_step(finding: Finding, *, is_one_lock: bool) -> str:
     rounds = each * math.ceil(max(wanted or 1, estimate.n + 1 if estimate.paired else 1) / each)
     if finding.margin is not None:
         margin = f" with the margin {finding.metric.partition('@')[0]}={finding.margin:g}"
-    return f"interleave {rounds} rounds of both locks{margin}"
+    return f"{_INTERLEAVE} {rounds} rounds of both locks{margin}"
+
+
+def explain_no_interleaving(comparison: Comparison) -> str | None:
+    """Return why interleaved runs of the compared locks would decide nothing more; None if they may.
+
+    Runs on different hosts, or without a result, may be followed by runs that are comparable.
+    """
+    first, *others = comparison.arms
+    if differences := {reason: None for arm in others for reason in question_differences(first.lock, arm.lock)}:
+        return f"Interleaved runs of these locks would not be comparable: {'; '.join(differences)}"
+    times = [finding for _, findings in comparison.findings for finding in findings if not is_quality(finding.metric)]
+    steps = {step.partition(";")[0]: None for finding in times if (step := finding.reason.partition(_NEXT)[2])}
+    if comparison.reasons or any(step.startswith(_INTERLEAVE) for step in steps):
+        return None
+    is_reported = any(finding.self_reported for finding in times)
+    why = "self-reported metrics decide nothing" if is_reported else "no metric of time is undecided"
+    tail = f"{_NEXT}{'; '.join(steps)}" if steps else f": {why}"
+    return f"Interleaved runs of these locks would decide nothing more{tail}"
 
 
 def _withhold_self_reported(finding: Finding, *, is_reported: bool) -> Finding:

@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+from msgspec import UNSET
+
 from benchlock.evaluator.records.comparison_types import ConvergenceTest
-from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric
+from benchlock.evaluator.records.run_texts import format_interval, format_mark, format_metric, label_trainings
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.statistics.metric_types import Finding, Interval
 from benchlock.evaluator.workflows.compare import Arm, Comparison
@@ -46,8 +48,15 @@ def format_metrics(arm: Arm) -> dict[str, str]:
 
 
 def name_arm(comparison: Comparison, arm: Arm) -> str:
-    """Return the locked model with its version, and with the beginning of the run's id if each arm is a run."""
+    """Return the locked model with its version, and with the beginning of the run's id if each arm is a run.
+
+    Trainings of one recipe have what differs between their locks in place of the version.
+    """
     name = f"{arm.lock.subject.name} {arm.lock.subject.version}"
+    locks = {other.lock.id: other.lock for other in comparison.arms}
+    if len(locks) > 1 and len({lock.subject.name for lock in locks.values()}) == 1 and arm.lock.recipe is not UNSET:
+        label = dict(zip(locks, label_trainings([*locks.values()]), strict=True))[arm.lock.id]
+        name = f"{arm.lock.subject.name}, {label}" if label else name
     alike = [other for other in comparison.arms if other.lock.id == arm.lock.id and not other.control]
     return f"{name}, {arm.runs[0].id[:_SHORT]}" if len(alike) > 1 else name
 

@@ -14,6 +14,12 @@ from benchlock.artifacts.blob_store import FileStore, verify
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.evidence.distributed.distributed_agreement import (
+    find_departure,
+    find_different_ranks,
+    load_ranks,
+)
+from benchlock.evaluator.evidence.networks.network_evidence import is_micro_batch
 from benchlock.evaluator.harness_releases import is_released
 from benchlock.evaluator.records.comparison_types import Conclusion, Verdict, read_turn
 from benchlock.evaluator.records.evidence_status import refuse_unverified
@@ -24,6 +30,7 @@ from benchlock.evaluator.records.run_types import DamagedRun, RecordedRuns, Run,
 from benchlock.evaluator.records.training_agreement import compare_distributions, find_different_bits, load_training
 from benchlock.evaluator.runner.lock_verification import find_evaluated, read_manifests
 from benchlock.evaluator.runner.self_reported_times import mark_run
+from benchlock.evaluator.workflows.network_agreement import compare_networks, list_equal_failures
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Model, Operator
 from benchlock.registry.manifests.field_types import Positive
@@ -293,16 +300,35 @@ def judge_rerun(lock: Lock, original: Run, again: Run, store: FileStore, sides: 
         tuple(mark_run(run, lock, store) for run in side if _is_verified(run))
         for side in (sides.originals, sides.reruns)
     )
+    if lock.distribution is not UNSET and _is_done(original) and _is_done(again):
+        return _restrict(_judge_distributed(lock, original, again, store), lock, again)
     if lock.recipe is not UNSET and _is_done(original) and _is_done(again):
         return _restrict(_judge_training(lock, original, again, store), lock, again)
     marked_sides = replace(sides, originals=originals, reruns=reruns)
     before, after = mark_run(original, lock, store), mark_run(again, lock, store)
     verdict = judge(before, after, agreement, find_margins(lock, again), marked_sides, lock.scenario["name"])
+    if is_micro_batch(lock):
+        verdict = replace(verdict, reasons=(*verdict.reasons, *list_equal_failures(original, again)))
     return _restrict(verdict, lock, again)
 
 
 def _is_done(run: Run) -> bool:
     return run.end is not None and run.end.outcome == "done"
+
+
+def _judge_distributed(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:
+    """Return the verdict on a distributed training: on the bits of losses and weights, on equal processors alone."""
+    ids = (original.id, again.id)
+    sides = [(run, load_ranks(run, lock, store)) for run in (original, again)]
+    if departure := find_departure(again):
+        return Verdict("not reproduced", (departure,), (), *ids, "different")
+    difference = find_different_ranks(sides[0], sides[1])
+    if difference is None:
+        text = f"weights and losses of {sides[1][1].loss.shape[1]} ranks and of their reference are bit-equal"
+        return Verdict("reproduced", (text,), (), *ids, "bit-equal")
+    if differing_processors(original, again):
+        return Verdict("undecided", (f"the processors differ, so bits decide nothing: {difference}",), (), *ids, None)
+    return Verdict("not reproduced", (difference,), (), *ids, "different")
 
 
 def _judge_training(lock: Lock, original: Run, again: Run, store: FileStore) -> Verdict:
@@ -396,6 +422,8 @@ def _is_verified(run: Run) -> bool:
 def _compare_stored_predictions(lock: Lock, original: Run, again: Run, store: FileStore) -> PredictionAgreement | None:
     if lock.recipe is not UNSET:
         return None
+    if is_micro_batch(lock):
+        return compare_networks(original, again, store, _terms(lock, store))
     blobs = [run.end.blobs.get(PREDICTIONS) if run.end is not None else None for run in (original, again)]
     if blobs == [None, None]:
         return None

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.blob_store import FileStore, verify
@@ -19,12 +20,16 @@ from benchlock.evaluator.analysis.trace_file import read_trace
 from benchlock.evaluator.analysis.trace_types import Trace
 from benchlock.evaluator.records.evidence_status import refuse_unverified
 from benchlock.evaluator.records.run_types import Run
+from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.evaluator.statistics.time_metrics import read_columns, samples_of
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.manifests.metric_definitions import NETWORK
 
 ROLE: Final = "trace"
+LEVEL: Final = "framework"
+"""The level of trace to request for the layers and their operators."""
 ROOFS: Final = "roofs"
 """The folder of measured roofs in a registry's home."""
 _SAMPLES: Final = "samples"
@@ -44,19 +49,39 @@ def read_run_trace(run: Run, lock: Lock, store: FileStore) -> Trace:
     refuse_unverified(run.id, run.evidence)
     blob = run.end.blobs.get(ROLE) if run.end is not None else None
     if blob is None:
-        level = lock.request.get("trace", "none")
-        reason = "its request has none" if level == "none" else f"it did not finish level `{level}`"
-        raise RefusedError(
-            f"{run.id} has no trace: {reason}",
-            where=run.id,
-            next_step="set `trace: framework` in the request, lock the request again, and run the lock",
-        )
+        reason, next_step = explain_missing_trace(run, lock)
+        raise RefusedError(f"{run.id} has no trace: {reason}", where=run.id, next_step=next_step)
     name = f"{run.id} {ROLE}"
     verify(store, blob.digest, name=name, size=blob.size)
     trace = read_trace(store.path(blob.digest), name)
     if trace.lock_fingerprint != fingerprint_lock(lock):
         raise InvalidInputError(f"{name} is that of another lock", where=name, next_step="run the lock again")
     return trace
+
+
+def is_traceable(lock: Lock) -> bool:
+    """Return whether the evaluation of a lock can record a trace, at a level that its framework has."""
+    return lock.model is not UNSET and lock.scenario["name"] not in NETWORK
+
+
+def explain_missing_trace(run: Run, lock: Lock) -> tuple[str, str]:
+    """Return why a run has no trace, and where the reader finds what a trace would say."""
+    if lock.target is not UNSET:
+        details = {} if run.end is None else run.end.details.get("training", {})
+        where = "the report on the run has the time and the memory within a step"
+        ask = "request the metric `step_memory`, which records the time and the memory within a step"
+        again = f"{ask}, lock the request again, and run the lock"
+        return "a training is timed as a whole and is not traced", where if details.get("breakdown") else again
+    if lock.operator is not UNSET:
+        return "the times of an operator are those of one layer", "the report on the run has the times of each case"
+    if lock.distribution is not UNSET:
+        return "a distributed training is not traced", "the report on the run has the times and bytes of each rank"
+    if lock.scenario["name"] in NETWORK:
+        reason = "a batch in parts is not traced"
+        return reason, f"run the model in another scenario with `trace: {LEVEL}`; the report has the parts"
+    level = lock.request.get("trace", "none")
+    reason = "its request has none" if level == "none" else f"it did not finish level `{level}`"
+    return reason, f"set `trace: {LEVEL}` in the request, lock the request again, and run the lock"
 
 
 def describe_subject(
@@ -84,7 +109,7 @@ def describe_subject(
     }
     trace, *others = traces or (read_run_trace(run, lock, store),)
     roofs = find_roofs(home, run.start.host, trace.header.threads)
-    return Subject(trace, facts, roofs, tuple(others), _read_sweep(run, lock, store))
+    return Subject(trace, facts, roofs, tuple(others), _read_sweep(run, lock, store), explain_unusable_times(run) or "")
 
 
 def _read_sweep(run: Run, lock: Lock, store: FileStore) -> dict[int, Seconds]:

@@ -332,6 +332,8 @@ CACHE_LIFETIME: Final = timedelta(seconds=2)
 
 _MAX_CACHED: Final = 4096
 _SCHEME: Final = "bearer"
+UNAUTHENTICATED: Final = "a token is required"
+"""What is wrong with a request without a token."""
 
 
 class Authenticator:
@@ -366,7 +368,7 @@ class Authenticator:
         """
         if not authorization:
             raise UnauthorizedError(
-                "a token is required",
+                UNAUTHENTICATED,
                 next_step="set BENCHLOCK_TOKEN to a token that the administrator created; other clients send the "
                 "header Authorization: Bearer TOKEN",
             )

@@ -5,7 +5,7 @@ The rows of a published version never change, and a yank inserts a further row. 
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -41,6 +41,7 @@ from benchlock.registry.catalogue.version_rows import (
     entry,
     entry_of,
     insert_lock,
+    insert_locks,
     insert_version,
     is_published,
     key_of,
@@ -286,6 +287,11 @@ class Catalogue:
         """Store a lock under its id; return ``False`` if it is stored already."""
         with write_transaction(self._engine) as connection:
             return insert_lock(connection, lock, self._clock())
+
+    def put_locks(self, stored: Sequence[Lock]) -> None:
+        """Store several locks as ``put_lock`` does, in one transaction."""
+        with write_transaction(self._engine) as connection:
+            insert_locks(connection, stored, self._clock())
 
     def get_lock(self, lock: Digest) -> str:
         """Return the text of a stored lock.

@@ -12,7 +12,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.registry.artifact_names import Kind, Name, Reference
-from benchlock.registry.auth.audit_log import action_record, record_action
+from benchlock.registry.auth.audit_log import action_record
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
@@ -284,16 +284,28 @@ def is_published(connection: Connection, reference: Reference, digest: Digest) -
 
 def insert_lock(connection: Connection, lock: Lock, at: datetime) -> bool:
     """Store a lock under its id; return ``False`` if it is stored already."""
+    return bool(insert_locks(connection, [lock], at))
+
+
+def insert_locks(connection: Connection, stored: Sequence[Lock], at: datetime) -> int:
+    """Store locks under their ids, each once; return the number of new ones."""
+    new = {lock.id: lock for lock in stored}
+    known = set(connection.execute(select(locks.c.id).where(locks.c.id.in_(new))).scalars())
+    records = [record for id_, lock in new.items() if id_ not in known for record in _records_of_lock(lock, at)]
+    if records:
+        insert_records(connection, records)
+    return len(new) - len(known)
+
+
+def _records_of_lock(lock: Lock, at: datetime) -> tuple[Record, Record]:
+    """Return the record of a lock, and that of the action in the audit log."""
     row, blobs = rows_of_lock(lock)
-    if connection.execute(select(locks.c.id).where(locks.c.id == lock.id)).first():
-        return False
     text = dump(lock)
     size_limits.check_text(text, size_limits.LOCK, "lock")
     size_limits.check_text(row["request"], size_limits.WORD, "request: name")
     blob_rows = [{"lock": lock.id} | blob for blob in blobs]
-    insert_record(connection, locks, row | {"text": text, "created_at": at}, [(lock_blobs, blob_rows)])
-    record_action(connection, "lock.keep", f"{lock.id} {row['request']}", at)
-    return True
+    record = Record(locks, row | {"text": text, "created_at": at}, [(lock_blobs, blob_rows)])
+    return record, action_record("lock.keep", f"{lock.id} {row['request']}", at)
 
 
 def insert_imported_lock(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, literal, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Exists, Row, Select, and_, exists, literal, select, tuple_
 
 from benchlock.artifacts.digest import Digest
 from benchlock.registry.artifact_names import Kind, Name, Reference
@@ -18,10 +18,12 @@ from benchlock.registry.database.ids_and_timestamps import new_id
 from benchlock.registry.database.registry_schema import actions, lock_blobs, locks, requirements, versions, yanks
 from benchlock.registry.versions.version_ranges import Constraint
 
-_WITHOUT_COLUMN: Final = ("operator", "recipe")
+WITHOUT_COLUMN: Final = ("operator", "recipe")
 """The kinds whose versions no column of a lock names."""
-_EXAMINED_LOCKS: Final = 1000
+EXAMINED_LOCKS: Final = 1000
 """The maximum number of locks without a model that a page examines to find those of one version."""
+WITHOUT_MODEL: Final = (locks.c.model == "", locks.c.model_version == "")
+"""The conditions that a lock is of an operator or a recipe, as an index has them."""
 _TIME_DIGITS: Final = 10
 """The digits of an id that are its time."""
 
@@ -120,19 +122,31 @@ def read_locks_with(
     query = _select_locks().order_by(*(column.desc() for column in order))
     if after is not None:
         query = query.where(tuple_(*order) < tuple_(literal(after[0], Moment), literal(after[1])))
-    if reference.kind not in _WITHOUT_COLUMN:
+    if reference.kind not in WITHOUT_COLUMN:
         name, version = locks.c[reference.kind], locks.c[f"{reference.kind}_version"]
         query = query.where(name == reference.name, version == str(reference.version))
         found = tuple(map(_lock_of, connection.execute(query.limit(limit + 1))))
         return LockPage(found[:limit], found[limit - 1].key if len(found) > limit else None)
-    manifest = select(versions.c.digest).where(of_version(versions, reference)).scalar_subquery()
-    has_it = exists().where(lock_blobs.c.lock == locks.c.id, lock_blobs.c.digest == manifest).label("has_it")
-    query = query.add_columns(has_it).where(locks.c.model == "", locks.c.model_version == "")
-    rows = connection.execute(query.limit(_EXAMINED_LOCKS)).all()
-    matching = [_lock_of(row) for row in rows if row.has_it]
-    if len(matching) > limit:
-        return LockPage(tuple(matching[:limit]), matching[limit - 1].key)
-    return LockPage(tuple(matching), _lock_of(rows[-1]).key if len(rows) == _EXAMINED_LOCKS else None)
+    manifest = select(versions.c.digest).where(of_version(versions, reference))
+    examined = query.where(*WITHOUT_MODEL).with_only_columns(*order, has_manifest(manifest).label("has_it"))
+    keys: list[tuple[datetime, str]] = []
+    next_key = None
+    for number, row in enumerate(connection.execute(examined.limit(EXAMINED_LOCKS)), start=1):
+        if row.has_it and len(keys) == limit:
+            next_key = keys[-1]
+            break
+        if row.has_it:
+            keys.append((row.created_at, row.id))
+        if number == EXAMINED_LOCKS:
+            next_key = (row.created_at, row.id)
+    ids = [id_ for _, id_ in keys]
+    rows = connection.execute(_select_locks().where(locks.c.id.in_(ids))) if ids else ()
+    return LockPage(tuple(sorted(map(_lock_of, rows), key=lambda lock: lock.key, reverse=True)), next_key)
+
+
+def has_manifest(digests: Select[tuple[str]]) -> Exists:
+    """Return the condition that one of the manifests is among the blobs of a lock."""
+    return exists().where(lock_blobs.c.lock == locks.c.id, lock_blobs.c.digest.in_(digests))
 
 
 def _select_locks() -> Select[Any]:

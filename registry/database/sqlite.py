@@ -128,6 +128,10 @@ class CommitCounter:
             return self._unknown
         return number
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
 
 def copy_into(engine: Engine, path: Path) -> None:
     """Copy the current state of the database to the new file ``path`` while others may read and write."""

@@ -33,6 +33,7 @@ from benchlock.registry.lock.lockfile import (
     LockContent,
     LockedArtifact,
     LockedDataset,
+    LockedDistribution,
     LockedFile,
     LockedHarness,
     LockedImage,
@@ -53,7 +54,11 @@ from benchlock.registry.requests.evaluation_request import (
     derive_repeat_seeds,
     derive_seeds,
 )
-from benchlock.registry.requests.request_types import OperatorRequestDocument, TrainingRequestDocument
+from benchlock.registry.requests.request_types import (
+    DistributedRequestDocument,
+    OperatorRequestDocument,
+    TrainingRequestDocument,
+)
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
 from benchlock.registry.resolution.resolver_types import Candidate, Need, Question, Requirement, Resolution, Snapshot
@@ -77,7 +82,7 @@ def question_of(request: Request) -> Question:
         subject = requirement("operator", content.operator.name, content.operator.version)
         dataset = None
         need: Need | None = ("framework", content.framework.name, ANY.text)
-    elif isinstance(content, TrainingRequestDocument):
+    elif isinstance(content, TrainingRequestDocument | DistributedRequestDocument):
         subject = requirement("recipe", content.recipe.name, content.recipe.version)
         dataset = requirement("dataset", content.dataset.name, content.dataset.version)
         need = ("framework", content.framework.name, ANY.text)
@@ -178,7 +183,8 @@ def build_lock(
         else _lock_finished(platform, described[platform])
         for platform in list_admitted_platforms(request, chosen)
     ]
-    is_newer = not isinstance(chosen, ChosenManifests) or any(platform.finished for platform in platforms)
+    has_level = request.content.level is not UNSET
+    is_newer = has_level or any(platform.finished for platform in platforms)
     content = LockContent(
         schema=FINISHED_SCHEMA if is_newer else PLAIN_SCHEMA,
         request=request.document,
@@ -206,23 +212,28 @@ def _subject(request: Request, resolution: Resolution, chosen: Chosen) -> dict[s
     content = request.content
     assert not isinstance(content, OperatorRequestDocument)
     dataset = _artifact(resolution.dataset, files_of(chosen.dataset))
-    locked = {"dataset": LockedDataset(**structs.asdict(dataset), split=content.dataset.split)}
+    locked: dict[str, Any] = {"dataset": LockedDataset(**structs.asdict(dataset), split=content.dataset.split)}
     if isinstance(chosen, ChosenManifests):
         return {**locked, "model": _artifact(resolution.model, files_of(chosen.model))}
-    assert isinstance(content, TrainingRequestDocument)
+    assert isinstance(content, TrainingRequestDocument | DistributedRequestDocument)
+    threads = request.limits.cpus
+    if isinstance(content, DistributedRequestDocument):
+        locked["distribution"] = LockedDistribution(**structs.asdict(content.distribution))
+        threads = content.distribution.threads
+    else:
+        locked["target"] = LockedTarget(**structs.asdict(content.target))
     return {
         **locked,
         "recipe": _artifact(resolution.model, files_of(chosen.recipe)),
-        "target": LockedTarget(**structs.asdict(content.target)),
         "settings": resolve_settings(chosen.recipe, {} if content.settings is UNSET else content.settings),
-        "environment": make_environment(request.limits.cpus, deterministic=content.scenario.deterministic),
+        "environment": make_environment(threads, deterministic=content.scenario.deterministic),
     }
 
 
 def _seeds(request: Request, chosen: Chosen) -> dict[str, int] | list[int]:
     """Return the seeds of LoadGen, of an operator's cases, or of a training's repeats."""
     if isinstance(chosen, ChosenRecipe):
-        return derive_repeat_seeds(request.content.seed, request.scenario.settings["repeats"])
+        return derive_repeat_seeds(request.content.seed, request.scenario.settings.get("repeats", 1))
     if isinstance(chosen, ChosenOperator):
         return derive_case_seeds(request.content.seed, (case.name for case in chosen.operator.cases))
     return asdict(request.seeds)

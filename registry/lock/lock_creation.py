@@ -1,19 +1,26 @@
 """Creation of locks over the catalogue, with or without draft versions; stored, or only tried."""
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Protocol, cast
 
 from msgspec import UNSET
 
 from benchlock.artifacts.blob_store import BlobStore, read
 from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError, UnknownNameError
+from benchlock.artifacts.errors import (
+    BenchlockError,
+    IntegrityError,
+    InvalidInputError,
+    UnavailableError,
+    UnknownNameError,
+)
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
-from benchlock.registry.inspection.file_facts import FileQuestions
+from benchlock.registry.inspection.file_facts import FileFacts, FileQuestions
 from benchlock.registry.lock.file_facts_reader import read_file_facts
 from benchlock.registry.lock.lock_assembly import (
     Freshness,
@@ -51,7 +58,7 @@ from benchlock.registry.manifests import (
 from benchlock.registry.requests.evaluation_request import Request, parse_locked_request
 from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import resolve
-from benchlock.registry.resolution.resolver_types import Candidate, Need, Resolution, Snapshot
+from benchlock.registry.resolution.resolver_types import Candidate, Need, Question, Resolution, Snapshot
 from benchlock.registry.resolution.version_search import DraftSnapshot, Preferences, Search
 from benchlock.registry.versions.semantic_version import parse_version
 
@@ -78,6 +85,10 @@ class Versions(Protocol):
     def snapshot(self, as_of: datetime | None = None) -> AbstractContextManager[Snapshot]:
         """Open the resolver's view of the catalogue: as it is now, or as it was at ``as_of``."""
         ...
+
+
+class PublishedVersions(Versions, ManifestReader, Protocol):
+    """Access to the published versions and their manifests."""
 
 
 ConfigurationLookup = Callable[[str, str, str], bytes]
@@ -140,7 +151,8 @@ def keep_lock(
         UnavailableError: The registry of a finished image cannot be reached.
     """
     with store.writing():
-        lock = _build(request, resolution, _read_manifests(resolution, catalogue), harness, (store, look_up))
+        chosen = _read_manifests(resolution, catalogue)
+        lock = _LockBuilder(harness, store, look_up).build(request, resolution, chosen)
         catalogue.put_lock(lock)
     return lock
 
@@ -172,7 +184,8 @@ def build_trial_lock(
     """
     store, catalogue, look_up = access
     by_name = {(draft.kind, draft.name): draft for draft in drafts}
-    return _build(request, resolution, _read_manifests(resolution, catalogue, by_name), harness, (store, look_up))
+    chosen = _read_manifests(resolution, catalogue, by_name)
+    return _LockBuilder(harness, store, look_up).build(request, resolution, chosen)
 
 
 def make_draft_candidate(draft: Manifest) -> Candidate:
@@ -183,28 +196,100 @@ def make_draft_candidate(draft: Manifest) -> Candidate:
     return Candidate(draft.kind, draft.name, parse_version(draft.version), manifest_digest(draft), requires=requires)
 
 
-def _build(
-    request: Request,
-    resolution: Resolution,
-    chosen: Chosen,
+class _LockBuilder:
+    """Builds locks, and stores their harness and the configurations of finished images; equal parts are read once."""
+
+    def __init__(self, harness: Harness, store: BlobStore, look_up: ConfigurationLookup | None) -> None:
+        """Build locks with ``harness`` from the files in ``store``; ``look_up`` is that of ``keep_lock``."""
+        self._harness, self._store, self._look_up = harness, store, look_up
+        self._facts: dict[tuple[FileQuestions, tuple[Digest, ...]], FileFacts] = {}
+        self._configurations: dict[Platform, bytes] = {}
+
+    @cached_property
+    def _locked_harness(self) -> LockedHarness:
+        blob = self._store.put(io.BytesIO(self._harness.content))
+        return LockedHarness(version=self._harness.version, digest=blob.digest, size=blob.size)
+
+    def build(self, request: Request, resolution: Resolution, chosen: Chosen) -> Lock:
+        """Build the lock of a resolution, whose manifests are ``chosen``."""
+        check_answerable(request, chosen)
+        facts = self._read_facts(file_questions(request, chosen), resolution, chosen)
+        finished = {
+            platform: self._configure(platform)
+            for platform in list_admitted_platforms(request, chosen)
+            if platform.reference is not UNSET
+        }
+        return build_lock(request, resolution, chosen, facts, self._locked_harness, finished)
+
+    def _read_facts(self, questions: FileQuestions, resolution: Resolution, chosen: Chosen) -> FileFacts:
+        key = questions, _digests_of(resolution)
+        if key not in self._facts:
+            manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
+            self._facts[key] = read_file_facts(questions, manifests, self._store)
+        return self._facts[key]
+
+    def _configure(self, platform: Platform) -> bytes:
+        if platform not in self._configurations:
+            self._configurations[platform] = _configuration(platform, self._look_up)
+            self._store.put(io.BytesIO(self._configurations[platform]))
+        return self._configurations[platform]
+
+
+def _digests_of(resolution: Resolution) -> tuple[Digest, ...]:
+    return tuple(candidate.digest for candidate in resolution.chosen().values())
+
+
+def build_locks(
+    requests: Sequence[Request],
+    as_of: datetime | None,
     harness: Harness,
-    access: tuple[BlobStore, ConfigurationLookup | None],
-) -> Lock:
-    """Build the lock, and store its harness and the configurations of finished images."""
-    store, look_up = access
-    manifests: Mapping[Kind, Manifest] = {manifest.kind: manifest for manifest in chosen.all()}
-    check_answerable(request, chosen)
-    facts = read_file_facts(file_questions(request, chosen), manifests, store)
-    finished = {
-        platform: _configuration(platform, look_up)
-        for platform in list_admitted_platforms(request, chosen)
-        if platform.reference is not UNSET
-    }
-    for configuration in finished.values():
-        store.put(io.BytesIO(configuration))
-    harness_blob = store.put(io.BytesIO(harness.content))
-    locked = LockedHarness(version=harness.version, digest=harness_blob.digest, size=harness_blob.size)
-    return build_lock(request, resolution, chosen, facts, locked, finished)
+    access: tuple[BlobStore, PublishedVersions, ConfigurationLookup | None],
+) -> Iterator[Lock | BenchlockError]:
+    """Build a lock of each request on one snapshot of the catalogue, without storing it.
+
+    Equal questions are resolved once. The caller must hold ``store.writing()`` until the locks are stored.
+
+    Args:
+        requests: The requests.
+        as_of: The time of the snapshot; None for now.
+        harness: The harness to lock.
+        access: The store, the catalogue, and ``look_up`` of ``keep_lock``.
+
+    Yields:
+        The lock of each request, or why the request has none: the error that ``lock`` would raise.
+
+    Raises:
+        UnavailableError: As ``keep_lock``.
+    """
+    store, catalogue, look_up = access
+    builder = _LockBuilder(harness, store, look_up)
+    questions = [question_of(request) for request in requests]
+    answers: dict[Question, Resolution | BenchlockError] = {}
+    with catalogue.snapshot(as_of) as snapshot:
+        for question in questions:
+            if question not in answers:
+                answers[question] = _resolve_or_explain(question, snapshot)
+    manifests: dict[tuple[Digest, ...], Chosen] = {}
+    for request, question in zip(requests, questions, strict=True):
+        answer = answers[question]
+        if isinstance(answer, BenchlockError):
+            yield answer
+            continue
+        key = _digests_of(answer)
+        try:
+            if key not in manifests:
+                manifests[key] = _read_manifests(answer, catalogue)
+            lock: Lock | BenchlockError = builder.build(request, answer, manifests[key])
+        except (ConflictError, InvalidInputError, IntegrityError) as error:
+            lock = error
+        yield lock
+
+
+def _resolve_or_explain(question: Question, snapshot: Snapshot) -> Resolution | BenchlockError:
+    try:
+        return resolve(question, snapshot, {})
+    except (ConflictError, UnknownNameError) as error:
+        return error
 
 
 def is_labelled(dataset: Dataset, split: str, metric: str, store: BlobStore) -> bool:

@@ -27,9 +27,15 @@ from benchlock.registry.manifests.metric_definitions import (
     SCORED,
     check_metrics,
 )
+from benchlock.registry.manifests.steps import Frame
 from benchlock.registry.requests.evaluation_request import EPOCHS, Request
 from benchlock.registry.requests.hardware_requirements import CPU
-from benchlock.registry.requests.request_types import BatchSweep, TrainingRequestDocument
+from benchlock.registry.requests.request_types import (
+    BatchSweep,
+    DistributedRequestDocument,
+    MicroBatch,
+    TrainingRequestDocument,
+)
 from benchlock.registry.resolution.conflicts import SHOWN, Conflict, ConflictError
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
@@ -102,6 +108,10 @@ Chosen = ChosenManifests | ChosenOperator | ChosenRecipe
 """The published manifests of a resolution of any level."""
 _TRAINED: Final = ("pytorch", "tensorflow")
 """The predictors whose frameworks the harness can train in."""
+_DISTRIBUTED: Final = ("pytorch",)
+"""The predictors whose frameworks the harness can train in several processes."""
+_TRAINED_QUALITY: Final = "top1"
+"""The metric whose labels every training needs."""
 _BROKEN_DOWN: Final = ("pytorch",)
 """The predictors whose trainings have a breakdown of a step."""
 
@@ -109,7 +119,28 @@ _BROKEN_DOWN: Final = ("pytorch",)
 def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
     """Require that the harness can train the recipe in the framework, on the splits of the request."""
     content, recipe, framework = request.content, chosen.recipe, chosen.framework
-    assert isinstance(content, TrainingRequestDocument)
+    assert isinstance(content, TrainingRequestDocument | DistributedRequestDocument)
+    _check_trainable(request, chosen)
+    splits = [("dataset.split", content.dataset.split)]
+    if isinstance(content, TrainingRequestDocument):
+        _check_target(request, content, framework)
+        splits.append(("target.split", content.target.split))
+    for where, split in splits:
+        _check_split(split, chosen.dataset, where)
+        check_model_inputs(recipe, chosen.dataset, chosen.dataset.splits[split])
+        check_labelled([_TRAINED_QUALITY], chosen.dataset, split)
+    settings = resolve_settings(recipe, {} if content.settings is UNSET else content.settings)
+    samples = chosen.dataset.splits[content.dataset.split].samples
+    _check_batch(settings, samples)
+    if isinstance(content, TrainingRequestDocument):
+        _check_interval(settings, content.scenario.max.epochs)
+    else:
+        _check_distribution(content, framework, settings, samples)
+
+
+def _check_trainable(request: Request, chosen: ChosenRecipe) -> None:
+    """Require that the chosen framework is the recipe's, and can train on the requested devices."""
+    recipe, framework = chosen.recipe, chosen.framework
     needed = recipe.framework
     fits = Constraint.parse(needed.version).admits(parse_version(framework.version), prereleases=True)
     if framework.name != needed.name or not fits:
@@ -125,18 +156,22 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
             where="framework.name",
             next_step=f"choose a framework with the predictor {', '.join(_TRAINED)}",
         )
+    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
+        raise InvalidInputError(
+            f"trainings run on the device cpu, but the request admits {', '.join(others)}",
+            where="hardware.device",
+            next_step="set hardware.device to cpu",
+        )
+
+
+def _check_target(request: Request, content: TrainingRequestDocument, framework: Framework) -> None:
+    """Require that a training to a target can be measured and compared as requested."""
     asked = [name for name in content.metrics if name in MEMORY]
     if asked and framework.predictor not in _BROKEN_DOWN:
         raise InvalidInputError(
             f"{asked[0]} needs a profile of the memory, which the predictor {framework.predictor} does not have",
             where="metrics",
             next_step=f"remove {', '.join(asked)}",
-        )
-    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
-        raise InvalidInputError(
-            f"trainings run on the device cpu, but the request admits {', '.join(others)}",
-            where="hardware.device",
-            next_step="set hardware.device to cpu",
         )
     if content.reproduce == "distribution" and EPOCHS not in request.equivalence:
         raise InvalidInputError(
@@ -150,23 +185,51 @@ def _check_recipe(request: Request, chosen: ChosenRecipe) -> None:
             where="target.split",
             next_step="choose another split",
         )
-    for where, split in (("dataset.split", content.dataset.split), ("target.split", content.target.split)):
-        _check_split(split, chosen.dataset, where)
-        check_model_inputs(recipe, chosen.dataset, chosen.dataset.splits[split])
-        check_labelled([content.target.metric], chosen.dataset, split)
-    settings = resolve_settings(recipe, {} if content.settings is UNSET else content.settings)
-    _check_amounts(settings, content.scenario.max.epochs, chosen.dataset.splits[content.dataset.split].samples)
 
 
-def _check_amounts(settings: Mapping[str, Any], epochs: int, samples: int) -> None:
-    """Require that a training takes at least one step an epoch, and is evaluated before its last epoch ends."""
-    every, batch = settings["evaluate"]["every"], settings["batch"]
+def _check_distribution(
+    content: DistributedRequestDocument, framework: Framework, settings: Mapping[str, Any], samples: int
+) -> None:
+    """Require that the processes can share every batch, in a framework that needs no cluster."""
+    if framework.predictor not in _DISTRIBUTED:
+        raise InvalidInputError(
+            f"framework/{framework.name} cannot train in several processes here: TensorFlow's collective strategy "
+            "needs the addresses of a cluster",
+            where="level",
+            next_step="train a recipe of PyTorch, or request level: training",
+        )
+    processes, batch = content.distribution.processes, settings["batch"]
+    rest = samples % batch if settings["sampler"]["last"] == "keep" else 0
+    for count, what in ((batch, "a batch"), (rest, "the last batch of an epoch")):
+        if count % processes:
+            raise InvalidInputError(
+                f"{what} has {count} samples, which {processes} processes cannot share equally",
+                where="distribution.processes",
+                next_step=f"choose a number of processes that divides {count}, or another batch in settings",
+            )
+    if settings.get("micro_batch", batch) * processes < batch:
+        raise InvalidInputError(
+            f"a process has {batch // processes} samples of a batch, and micro-batches cannot be shared: "
+            "every backward pass would send all gradients",
+            where="settings.micro_batch",
+            next_step=f"choose a micro_batch of at least {batch // processes}, or more processes",
+        )
+
+
+def _check_interval(settings: Mapping[str, Any], epochs: int) -> None:
+    """Require that a training is evaluated before its last epoch ends."""
+    every = settings["evaluate"]["every"]
     if every > epochs:
         raise InvalidInputError(
             f"an evaluation every {every} epochs never happens within {epochs}",
             where="scenario.max.epochs",
             next_step=f"allow at least {every} epochs, or lower evaluate.every",
         )
+
+
+def _check_batch(settings: Mapping[str, Any], samples: int) -> None:
+    """Require that a training takes at least one step an epoch."""
+    batch = settings["batch"]
     if batch > samples and settings["sampler"]["last"] == "drop":
         raise InvalidInputError(
             f"a batch of {batch} is larger than the split, which has {samples} samples",
@@ -175,18 +238,18 @@ def _check_amounts(settings: Mapping[str, Any], epochs: int, samples: int) -> No
         )
 
 
-_OPERATED: Final = ("onnxruntime", "pytorch", "tensorflow")
+OPERATED: Final = ("onnxruntime", "pytorch", "tensorflow")
 """The predictors for which the harness builds operators."""
 
 
 def _check_operator(request: Request, chosen: ChosenOperator) -> None:
     """Require that the harness can build the operator and check what the request asks for."""
     operator, framework = chosen.operator, chosen.framework
-    if framework.predictor not in _OPERATED:
+    if framework.predictor not in OPERATED:
         raise InvalidInputError(
             f"framework/{framework.name} runs models only",
             where="framework.name",
-            next_step=f"choose a framework with one of the predictors {', '.join(_OPERATED)}",
+            next_step=f"choose a framework with one of the predictors {', '.join(OPERATED)}",
         )
     if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
         raise InvalidInputError(
@@ -232,6 +295,8 @@ def check_answerable(request: Request, chosen: Chosen) -> None:
     _check_trace(request, chosen)
     check_metrics(chosen.model.task, content.scenario.name, content.metrics)
     _check_batches(content.scenario, chosen.model)
+    if isinstance(content.scenario, MicroBatch):
+        _check_micro_batch(request, content.scenario, chosen)
     check_model_inputs(chosen.model, chosen.dataset, chosen.dataset.splits[content.dataset.split])
     check_labelled(_quality(request), chosen.dataset, content.dataset.split)
     check_class_output(request.metrics, chosen.model)
@@ -358,6 +423,37 @@ def _check_batches(scenario: object, model: Model) -> None:
             where="scenario.batches",
             next_step="choose a model with a dynamic batch axis, or use the scenario offline",
         )
+
+
+def _check_micro_batch(request: Request, scenario: MicroBatch, chosen: ChosenManifests) -> None:
+    """Require that the model takes a batch in parts of any size, and that the split has the samples of the batch."""
+    model, samples = chosen.model, chosen.dataset.splits[request.of_model.dataset.split].samples
+    takes_calls = any(isinstance(step, Frame) and step.calls == "each" for step in _list_steps(model))
+    if _fixed_batch(model) is not None or takes_calls:
+        raise InvalidInputError(
+            f"model/{model.name} {model.version} does not take batches of any size, but micro_batch changes their size",
+            where="scenario.name",
+            next_step="choose a model with a dynamic batch axis",
+        )
+    if scenario.batch > samples:
+        raise InvalidInputError(
+            f"the split has {samples} samples, but a batch needs {scenario.batch}",
+            where="scenario.batch",
+            next_step=f"choose a batch of at most {samples}",
+        )
+    if others := sorted(_admitted_devices(request, chosen.image) - {CPU}):
+        raise InvalidInputError(
+            f"peak_memory is that of a process on the device cpu, but the request admits {', '.join(others)}",
+            where="hardware.device",
+            next_step="set hardware.device to cpu",
+        )
+
+
+def _list_steps(model: Model) -> Iterator[object]:
+    """Yield the steps of the inputs that the dataset feeds."""
+    for port in model.inputs:
+        if not isinstance(port, ConstantInput | StateInput) and port.steps is not UNSET:
+            yield from port.steps
 
 
 def _fixed_batch(model: Model) -> int | None:

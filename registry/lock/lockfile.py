@@ -42,7 +42,18 @@ _ORDER = (
         "hardware",
         "limits",
     ),
-    *("seconds", "bytes", "cpus", "processes", "target", "settings", "environment", "scenario", "metrics"),
+    *(
+        "seconds",
+        "bytes",
+        "cpus",
+        "processes",
+        "target",
+        "distribution",
+        "settings",
+        "environment",
+        "scenario",
+        "metrics",
+    ),
 )
 _ROWS = ("files", "platforms")
 _NAME_LOCKFILE = "choose a lockfile, or lock the request first"
@@ -151,10 +162,21 @@ class LockedTarget(Struct, frozen=True, kw_only=True):
     value: Annotated[float, Meta(gt=0, le=1)]
 
 
+class LockedDistribution(Struct, frozen=True, kw_only=True):
+    """The processes that share each batch of a training: their number, their threads, and the size of a bucket."""
+
+    processes: Annotated[int, Meta(ge=2, le=16)]
+    threads: Count
+    bucket_bytes: Count
+    strategy: Literal["all-reduce"]
+    backend: Literal["gloo"]
+
+
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("model", "dataset"),
     "operator": ("operator",),
     "recipe": ("recipe", "dataset", "target", "settings", "environment"),
+    "distribution": ("recipe", "dataset", "distribution", "settings", "environment"),
 }
 """The parts of a lock that depend on what it evaluates."""
 
@@ -164,9 +186,9 @@ class LockContent(Struct, frozen=True, kw_only=True):
     """The content of a lock, without its id.
 
     ``request`` is the request as parsed. The lock has ``model`` and ``dataset``, or ``operator``, or ``recipe`` and
-    ``dataset``. A recipe also has the ``target``, all ``settings`` and the ``environment``, in which an empty value
-    stands for a variable that is absent. ``scenario`` has its ``name``, every setting, and ``seeds``. ``metrics`` maps
-    each name to the version of its definition.
+    ``dataset``. A recipe also has the ``target`` or the ``distribution``, all ``settings`` and the ``environment``, in
+    which an empty value stands for a variable that is absent. ``scenario`` has its ``name``, every setting, and
+    ``seeds``. ``metrics`` maps each name to the version of its definition.
     """
 
     schema: str
@@ -180,6 +202,7 @@ class LockContent(Struct, frozen=True, kw_only=True):
     harness: LockedHarness
     limits: LockedLimits
     target: LockedTarget | UnsetType = UNSET
+    distribution: LockedDistribution | UnsetType = UNSET
     settings: dict[str, Any] | UnsetType = UNSET
     environment: dict[str, str] | UnsetType = UNSET
     scenario: dict[str, Any]
@@ -188,8 +211,9 @@ class LockContent(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Require a model with a dataset, or an operator, or a recipe with all that a training needs."""
         subject = next((name for name in ("operator", "recipe") if getattr(self, name) is not UNSET), "model")
-        needed = _PARTS[subject]
-        for name in ("model", "operator", "recipe", "dataset", "target", "settings", "environment"):
+        is_distributed = subject == "recipe" and self.distribution is not UNSET
+        needed = _PARTS["distribution" if is_distributed else subject]
+        for name in ("model", "operator", "recipe", "dataset", "target", "distribution", "settings", "environment"):
             if (getattr(self, name) is UNSET) == (name in needed):
                 article = "an" if subject == "operator" else "a"
                 what = (
@@ -268,8 +292,10 @@ def from_content(content: LockContent) -> Lock:
     """
     parts = {name: getattr(content, name) for name in LockContent.__struct_fields__}
     stated = {name: part for name, part in parts.items() if part is not UNSET}
-    document: dict[str, Any] = decode_untyped(msgspec.json.encode(stated))
-    _check_no_null(document, "lock")
+    encoded = msgspec.json.encode(stated)
+    document: dict[str, Any] = decode_untyped(encoded)
+    if b"null" in encoded:
+        _check_no_null(document, "lock")
     return read(_drop_empty_lists(document), "lock")
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Recipe, plain
 from benchlock.registry.manifests.manifest_types import Batch, EvaluationInterval, Optimizer
-from benchlock.registry.manifests.recipe_checks import list_defaults
+from benchlock.registry.manifests.recipe_checks import is_custom, list_defaults
 
 
 def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,13 +23,16 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
         InvalidInputError: A setting is not mutable, or its value is invalid.
     """
     allowed = () if recipe.mutable is UNSET else recipe.mutable
+    kind: Any = dict[str, str | float] if is_custom(recipe.optimizer) else Optimizer
     settings: dict[str, Any] = {
-        "optimizer": {**list_defaults(recipe), **plain(recipe.optimizer)},
+        "optimizer": {**list_defaults(recipe), **plain(msgspec.convert(recipe.optimizer, kind))},
         "loss": recipe.loss,
         "batch": recipe.batch,
         "sampler": {"generator": "pcg64", **plain(recipe.sampler)},
         "evaluate": plain(recipe.evaluate),
     }
+    if recipe.micro_batch is not UNSET:  # a lock without it keeps its id
+        settings["micro_batch"] = recipe.micro_batch
     for path, value in changes.items():
         where = f"settings.{path}"
         if path not in allowed:
@@ -38,16 +41,19 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
             raise InvalidInputError(what, where=where, next_step=f"mutable here: {mutable}; or publish another recipe")
         *parents, key = path.split(".")
         table = settings[parents[0]] if parents else settings
-        if key not in table:
-            what = f"the optimizer {recipe.optimizer.name} has no {key}"
+        if parents and key not in table:
+            what = f"the optimizer {recipe.optimizer['name']} has no {key}"
             raise InvalidInputError(what, where=where, next_step="remove it")
         table[key] = value
     try:
-        msgspec.convert(settings["optimizer"], Optimizer)
+        msgspec.convert(settings["optimizer"], kind)
         msgspec.convert(settings["evaluate"], EvaluationInterval)
-        msgspec.convert(settings["batch"], Batch)
+        msgspec.convert([settings["batch"], settings.get("micro_batch", 1)], list[Batch])
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"invalid setting: {error}", where="settings", next_step="correct the value") from error
+    if settings.get("micro_batch", 0) > settings["batch"]:
+        what = f"a micro-batch of {settings['micro_batch']} is larger than the batch of {settings['batch']}"
+        raise InvalidInputError(what, where="settings", next_step="lower micro_batch, or raise batch")
     return settings
 
 

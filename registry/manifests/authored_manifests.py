@@ -32,8 +32,8 @@ def find_certain_problems(document: Document) -> tuple[BenchlockError, ...]:
 
 
 _MISSING = re.compile(r"the key '(\w+)' is missing.*")
-_REQUEST = "evaluation"
-"""The kind of a request."""
+_OTHERS = {"evaluation": ("a request", "lock the request"), "matrix": ("a matrix", "submit the matrix")}
+"""Files of other kinds: what they are, and what is done with them."""
 _WORD = re.compile(r"\w+")
 
 
@@ -59,9 +59,11 @@ def examine(text: bytes | str, name: str) -> ReadResult:
         InvalidInputError: The text is not YAML, or it is a request.
     """
     document, problems = read_yaml(text, name), Problems()
-    if isinstance(document.value, dict) and document.value.get("kind") == _REQUEST:
+    kind = document.value.get("kind") if isinstance(document.value, dict) else None
+    if isinstance(kind, str) and kind in _OTHERS:
+        what, use = _OTHERS[kind]
         raise InvalidInputError(
-            f"{name} is a request, not a manifest", where=name, next_step="choose a manifest, or lock the request"
+            f"{name} is {what}, not a manifest", where=name, next_step=f"choose a manifest, or {use}"
         )
     todos = list_todos(text if isinstance(text, str) else text.decode("utf-8-sig"))
     for todo in todos:

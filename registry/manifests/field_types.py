@@ -37,6 +37,8 @@ MAX_SPLITS = 64
 """Maximum number of splits of a dataset, and of fields of a split."""
 MAX_CASES = 128
 """Maximum number of cases of an operator."""
+MAX_SETTINGS = 16
+"""Maximum number of settings of a custom optimizer."""
 MAX_ELEMENTS = 1 << 26
 """Maximum number of elements of one tensor of a case."""
 MAX_PLATFORMS = 64

@@ -12,6 +12,7 @@ from benchlock.registry.manifests.field_types import (
     MAX_LAYERS,
     MAX_PLATFORMS,
     MAX_PORTS,
+    MAX_SETTINGS,
     MAX_SPLITS,
     MAX_STEPS,
     MAX_TAGS,
@@ -450,8 +451,13 @@ class Operator(Part, frozen=True, kw_only=True, tag_field="kind", tag="operator"
 Batch = Annotated[int, Meta(ge=1, le=1 << 20, description="samples")]
 
 
+SETTING = "[a-z][a-z0-9_]{0,31}"
+"""The pattern of the name of a setting of a custom optimizer."""
+MUTABLE = rf"^(batch|micro_batch|evaluate\.every|optimizer\.{SETTING})$"
+
+
 class Optimizer(Part, frozen=True, kw_only=True):
-    """The optimizer of a recipe; settings that it has and that are absent get the default of PyTorch.
+    """A named optimizer of a recipe; settings that it has and that are absent get the default of PyTorch.
 
     In TensorFlow it is ``sgd`` or ``adam``, and has no ``implementation``.
     """
@@ -499,18 +505,26 @@ class Recipe(Part, frozen=True, kw_only=True, tag_field="kind", tag="recipe"):
     framework: FrameworkRequirement
     network: Annotated[Code, Meta(description="called with {} for a new network, with weights for a trained one")]
     loss: Literal["cross-entropy"]
-    optimizer: Optimizer
+    optimizer: Annotated[
+        dict[str, Any],
+        Meta(max_length=MAX_SETTINGS + 2, description="name and lr, or file and function of code and its settings"),
+    ]
     batch: Batch
+    micro_batch: (
+        Annotated[Batch, Meta(description="of each part of a batch whose gradients are added; absent, batch")]
+        | UnsetType
+    ) = UNSET
+    batch_statistics: (
+        Annotated[bool, Meta(description="the network normalizes by statistics of a batch; absent, false")] | UnsetType
+    ) = UNSET
     sampler: Sampler
     evaluate: EvaluationInterval
     inputs: Annotated[tuple[AnyInput, ...], Meta(min_length=1, max_length=MAX_PORTS)]
     outputs: Annotated[tuple[Output, ...], Meta(min_length=1, max_length=1)]
     mutable: (
         Annotated[
-            tuple[
-                Literal["optimizer.lr", "optimizer.momentum", "optimizer.weight_decay", "batch", "evaluate.every"], ...
-            ],
-            Meta(max_length=5, description="the settings that a request may change"),
+            tuple[Annotated[str, Meta(extra_json_schema={"pattern": MUTABLE})], ...],
+            Meta(max_length=MAX_SETTINGS + 3, description="the settings that a request may change"),
         ]
         | UnsetType
     ) = UNSET

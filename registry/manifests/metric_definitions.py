@@ -22,6 +22,12 @@ OPERATOR: Final = ("paired",)
 """The scenario of operators, whose metrics have a value for each case."""
 TRAINING: Final = ("time_to_quality",)
 """The scenario of trainings, whose metrics are medians over repeats."""
+NETWORK: Final = ("micro_batch",)
+"""The scenario of networks, some of whose metrics have a value for each number of parts."""
+PARTS: Final = ("peak_memory", "batch_latency")
+"""The metrics of networks that have a value for each number of parts."""
+DISTRIBUTED: Final = ("steps",)
+"""The scenario of distributed trainings."""
 TRAINING_COST: Final = "training_cost"
 """The metric of trainings that needs a price in the request."""
 MEMORY: Final = (
@@ -86,8 +92,8 @@ class MetricDefinition:
 
     @property
     def is_per_case(self) -> bool:
-        """Whether a run reports the metric for each case of an operator."""
-        return self.scenarios == OPERATOR
+        """Whether a run reports the metric for each case of an operator, or for each number of parts of a batch."""
+        return self.scenarios == OPERATOR or self.name in PARTS
 
     @property
     def is_quality(self) -> bool:
@@ -142,6 +148,10 @@ _ALL = (
     MetricDefinition("operator_latency", "s", "lower", scenarios=OPERATOR),
     MetricDefinition("wrapper_overhead", "s", "lower", scenarios=OPERATOR, signed=True),
     MetricDefinition("wrapper_overhead_share", "fraction", "lower", scenarios=OPERATOR, signed=True),
+    MetricDefinition("outputs_equal", "fraction", "higher", scenarios=NETWORK),
+    MetricDefinition("outputs_difference", "ratio", "lower", scenarios=NETWORK),
+    MetricDefinition("peak_memory", "B", "lower", scenarios=NETWORK),
+    MetricDefinition("batch_latency", "s", "lower", scenarios=NETWORK),
     MetricDefinition("epochs_to_quality", "epochs", "lower", scenarios=TRAINING),
     MetricDefinition("epochs_to_quality_olympic", "epochs", "lower", scenarios=TRAINING),
     MetricDefinition("samples_to_quality", "samples", "lower", scenarios=TRAINING),
@@ -151,6 +161,12 @@ _ALL = (
     MetricDefinition(TRAINING_COST, "currency", "lower", scenarios=TRAINING),
     MetricDefinition("final_quality", "fraction", "higher", scenarios=TRAINING),
     *(MetricDefinition(name, "B", "lower", scenarios=TRAINING, signed=name in MEMORY[-2:]) for name in MEMORY),
+    MetricDefinition("steps_per_second", "steps/s", "higher", scenarios=DISTRIBUTED),
+    MetricDefinition("communication", "B", "lower", scenarios=DISTRIBUTED),
+    MetricDefinition("communication_logical", "B", "lower", scenarios=DISTRIBUTED),
+    MetricDefinition("speedup", "ratio", "higher", scenarios=DISTRIBUTED),
+    MetricDefinition("efficiency", "fraction", "higher", scenarios=DISTRIBUTED),
+    MetricDefinition("loss_difference", "ratio", "lower", scenarios=DISTRIBUTED),
     *(MetricDefinition(name, "ratio", "lower", scenarios=OPERATOR) for name in ("error_l2", "error_linf", GRADIENT)),
     *(
         MetricDefinition(

@@ -1,14 +1,25 @@
 """Validation rules of recipes that types cannot express."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from benchlock.registry.manifests.file_checks import check_file_reference
-from benchlock.registry.manifests.manifest_types import ConstantInput, File, Model, Recipe, StateInput
+from benchlock.registry.manifests.manifest_types import (
+    SETTING,
+    Code,
+    ConstantInput,
+    File,
+    Model,
+    Optimizer,
+    Recipe,
+    StateInput,
+)
 from benchlock.registry.text.collected_problems import Problems
-from benchlock.registry.text.parsed_text import Place
+from benchlock.registry.text.decoder import convert, suggest_nearest
+from benchlock.registry.text.parsed_text import Document, Place
 
 TRAINED_WEIGHTS: Final = "weights.safetensors"
 """The file of the weights in a promoted model."""
@@ -21,11 +32,19 @@ OPTIMIZER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
 """The settings of each optimizer beside the learning rate, with PyTorch's defaults."""
 _TENSORFLOW: Final = "tensorflow"
 _TENSORFLOW_OPTIMIZERS: Final = ("sgd", "adam")
+_CODE: Final = ("file", "function")
+
+
+def is_custom(optimizer: Mapping[str, Any]) -> bool:
+    """Return whether an optimizer is code of its recipe."""
+    return "name" not in optimizer and any(key in optimizer for key in _CODE)
 
 
 def list_defaults(recipe: Recipe) -> dict[str, Any]:
-    """Return the defaults of all settings that the recipe's optimizer has in its framework."""
-    defaults = dict(OPTIMIZER_SETTINGS[recipe.optimizer.name])
+    """Return the defaults of all settings that the recipe's optimizer has in its framework; a custom one has none."""
+    if is_custom(recipe.optimizer):
+        return {}
+    defaults = dict(OPTIMIZER_SETTINGS[recipe.optimizer["name"]])
     return defaults if recipe.framework.name == _TENSORFLOW else {"implementation": "for-loop", **defaults}
 
 
@@ -57,7 +76,7 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
             if file.path == TRAINED_WEIGHTS:
                 step = "give the file another name"
                 raise place.at("files", index, "path").error("a training writes the file of this name", step)
-    _check_optimizer(recipe, place.at("optimizer"), problems)
+    _check_settings(recipe, place, problems)
     for index, port in enumerate(recipe.inputs):
         with problems.noted():
             if isinstance(port, ConstantInput | StateInput):
@@ -73,9 +92,71 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
             raise place.at("outputs", 0, "steps").error("the output of a recipe has no steps", step)
 
 
-def _check_optimizer(recipe: Recipe, place: Place, problems: Problems) -> None:
-    """Check that the optimizer has every setting that is stated."""
-    optimizer = recipe.optimizer
+def _check_settings(recipe: Recipe, place: Place, problems: Problems) -> None:
+    """Check the optimizer, the size of the parts of a batch, and which settings a request may change."""
+    with problems.noted():
+        check_optimizer = _check_custom if is_custom(recipe.optimizer) else _check_named
+        check_optimizer(recipe, place.at("optimizer"), problems)
+    with problems.noted():
+        if recipe.micro_batch is not UNSET:
+            _check_micro_batch(recipe, place.at("micro_batch"))
+            if recipe.micro_batch > recipe.batch:
+                what = f"a micro-batch of {recipe.micro_batch} is larger than the batch of {recipe.batch}"
+                raise place.at("micro_batch").error(what, f"write at most {recipe.batch}")
+    with problems.noted():
+        for index, path in enumerate(() if recipe.mutable is UNSET else recipe.mutable):
+            with problems.noted():
+                _check_mutable(recipe, path, place.at("mutable", index))
+
+
+def _check_mutable(recipe: Recipe, path: str, place: Place) -> None:
+    """Check that a request may change the setting of a path."""
+    names = [key for key in recipe.optimizer if key not in _CODE]
+    if not is_custom(recipe.optimizer):
+        names = ["lr", "momentum", "weight_decay"]
+    known = sorted(["batch", "micro_batch", "evaluate.every", *(f"optimizer.{name}" for name in names)])
+    if path not in known:
+        raise place.error(f"{path!r} is not one of {', '.join(known)}", suggest_nearest(path, known))
+    if path == "micro_batch":
+        _check_micro_batch(recipe, place)
+
+
+def _check_micro_batch(recipe: Recipe, place: Place) -> None:
+    """Check that the parts of a batch can train the network as the batch does."""
+    if recipe.framework.name == _TENSORFLOW:
+        what = "micro_batch is not supported in TensorFlow, which may compute the parts of a batch at the same time"
+        raise place.error(what, "remove it, or train in PyTorch")
+    if recipe.batch_statistics is True:
+        what = "with micro_batch, the network would normalize by the statistics of each part"
+        raise place.error(what, "remove it, or use a network without batch_statistics")
+
+
+def _check_custom(recipe: Recipe, place: Place, problems: Problems) -> None:
+    """Check the function and the settings of an optimizer that is code of the recipe."""
+    code = {key: value for key, value in recipe.optimizer.items() if key in _CODE}
+    settings = {key: value for key, value in recipe.optimizer.items() if key not in _CODE}
+    with problems.noted():
+        if recipe.framework.name == _TENSORFLOW:
+            what = "a custom optimizer is not supported in TensorFlow"
+            raise place.error(what, f"write {' or '.join(_TENSORFLOW_OPTIMIZERS)}, or train in PyTorch")
+    with problems.noted():
+        check_file_reference(recipe.files, _convert(place, code, Code).file, place.at("file"))
+    with problems.noted():
+        _convert(place, settings, dict[str, float])
+    for key in settings:
+        with problems.noted():
+            if not re.fullmatch(SETTING, key):
+                step = "write a lower-case letter, then at most 31 lower-case letters, digits and _"
+                raise place.at(key).error(f"invalid name of a setting: {key!r}", step)
+
+
+def _convert(place: Place, value: Mapping[str, Any], target: Any) -> Any:  # noqa: ANN401 - as ``convert``
+    return convert(Document(value, place.document.name), target, place)
+
+
+def _check_named(recipe: Recipe, place: Place, problems: Problems) -> None:
+    """Check that a named optimizer has every setting that is stated."""
+    optimizer = _convert(place, recipe.optimizer, Optimizer)
     known = ("name", "lr", *list_defaults(recipe))
     with problems.noted():
         if recipe.framework.name == _TENSORFLOW and optimizer.name not in _TENSORFLOW_OPTIMIZERS:

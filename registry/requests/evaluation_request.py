@@ -15,7 +15,9 @@ from benchlock.registry.manifests.manifest_content import plain
 from benchlock.registry.manifests.metric_definitions import (
     COST,
     DEFINITIONS,
+    DISTRIBUTED,
     GRADIENT,
+    NETWORK,
     OPERATOR,
     TRAINING,
     TRAINING_COST,
@@ -36,11 +38,14 @@ from benchlock.registry.requests.hardware_requirements import (
 from benchlock.registry.requests.request_types import (
     AcceleratorRequirement,
     AnyScenario,
+    DistributedRequestDocument,
     HardwareRequirement,
+    MicroBatch,
     OperatorRequestDocument,
     PairedScenario,
     RequestDocument,
     RequestedLimits,
+    Steps,
     TimeToQuality,
     TrainingRequestDocument,
 )
@@ -54,6 +59,7 @@ from benchlock.registry.versions.version_ranges import Constraint
 
 _LEAST_MEMORY = 6 << 20
 _LEAST_PROCESSES = 2
+_MOST_REPEATS = 100
 _DEFAULTS: dict[str, dict[str, int]] = {"accuracy": {"batch": 1, "warmup": 0}, "offline": {"batch": 1}}
 EPOCHS = "epochs_to_quality"
 """The metric by which trainings are compared."""
@@ -87,7 +93,7 @@ class Seeds:
     schedule: int
 
 
-AnyRequest = RequestDocument | OperatorRequestDocument | TrainingRequestDocument
+AnyRequest = RequestDocument | OperatorRequestDocument | TrainingRequestDocument | DistributedRequestDocument
 """A request of any level."""
 
 
@@ -134,7 +140,7 @@ class Request:
     @property
     def equivalence(self) -> dict[str, float]:
         """The relative margins within which metrics count as equivalent, by metric."""
-        return {} if self.content.equivalence is UNSET else self.content.equivalence
+        return _margins_of(self.content)
 
     @property
     def as_of(self) -> datetime | None:
@@ -290,8 +296,13 @@ def _type_of(value: object) -> type[AnyRequest]:
     scenario = value.get("scenario")
     name = scenario.get("name") if isinstance(scenario, dict) else None
     level = value.get("level")
+    is_of_other = level in ("operator", "network", "training")
+    if level == "distributed" or (not is_of_other and (name in DISTRIBUTED or "distribution" in value)):
+        return DistributedRequestDocument
     if level == "training" or (level != "operator" and (name in TRAINING or "recipe" in value)):
         return TrainingRequestDocument
+    if "operator" not in value and (level == "network" or name in NETWORK):
+        return RequestDocument
     is_of_operator = name in OPERATOR or not value.keys().isdisjoint(("level", "operator"))
     return OperatorRequestDocument if is_of_operator else RequestDocument
 
@@ -304,11 +315,16 @@ def _check(request: AnyRequest, place: Place, problems: Problems) -> None:
     with problems.noted():
         if isinstance(request, OperatorRequestDocument):
             _check_gradient(request, place)
+        elif isinstance(request, DistributedRequestDocument):
+            _check_threads(request, place)
         else:
             _check_price(request, place)
     with problems.noted():
         if isinstance(request, TrainingRequestDocument):
             _check_reproduction(request, place)
+    with problems.noted():
+        if isinstance(request, RequestDocument):
+            _check_network(request, place)
     with problems.noted():
         _check_equivalence(request, place.at("equivalence"), problems)
     with problems.noted():
@@ -344,6 +360,22 @@ def _check_metrics(request: AnyRequest, place: Place, problems: Problems) -> Non
             if isinstance(request, TrainingRequestDocument) and is_quality(metric):
                 step = f"request {EPOCHS}, time_to_quality or final_quality; the target names {metric}"
                 raise place.at(index).error(f"the level training does not give the metric {metric}", step)
+            if isinstance(request.scenario, MicroBatch) and is_quality(metric):
+                step = "request outputs_equal, outputs_difference, peak_memory or batch_latency"
+                raise place.at(index).error(f"the level network does not give the metric {metric}", step)
+            if isinstance(request, DistributedRequestDocument) and is_quality(metric):
+                step = "request steps_per_second, communication, speedup or loss_difference"
+                raise place.at(index).error(f"the level distributed does not give the metric {metric}", step)
+
+
+def _check_threads(request: DistributedRequestDocument, place: Place) -> None:
+    """Check that each thread of each process has a CPU."""
+    distribution, cpus = request.distribution, request.limits.cpus
+    threads = distribution.processes * distribution.threads
+    if threads > cpus:
+        what = f"{distribution.processes} processes of {distribution.threads} threads need {threads} CPUs, not {cpus}"
+        step = f"set limits.cpus to {threads}, or request fewer processes or threads"
+        raise place.at("limits", "cpus").error(what, step)
 
 
 def _check_gradient(request: OperatorRequestDocument, place: Place) -> None:
@@ -355,6 +387,32 @@ def _check_gradient(request: OperatorRequestDocument, place: Place) -> None:
     if is_described and not is_asked and DEFINITIONS.keys() >= set(request.metrics):  # an unknown one may be meant
         what = "no requested metric uses scenario.gradient"
         raise place.at("scenario", "gradient").error(what, f"add {GRADIENT} to metrics, or remove it")
+
+
+def _check_network(request: RequestDocument, place: Place) -> None:
+    """Check that a request has both the level network and its scenario, or neither, and parts that the batch has."""
+    scenario, is_of_network = request.scenario, request.level == "network"
+    if not isinstance(scenario, MicroBatch):
+        if is_of_network:
+            step = "write scenario: {name: micro_batch, batch: 256, parts: [1, 4, 16], warmup: 1, repeats: 10}"
+            raise place.at("scenario", "name").error("the level network has the scenario micro_batch only", step)
+        return
+    if not is_of_network:
+        raise place.error("the scenario micro_batch is of the level network", "add level: network")
+    if request.trace is not UNSET:
+        raise place.at("trace").error("a run of the level network has no trace", "remove it")
+    repeats = getattr(scenario, "repeats", 0)
+    if isinstance(repeats, int) and repeats > _MOST_REPEATS:
+        what = f"{repeats} repeats are too many"
+        raise place.at("scenario", "repeats").error(what, f"write at most {_MOST_REPEATS}")
+    where, parts, batch = place.at("scenario", "parts"), getattr(scenario, "parts", ()), getattr(scenario, "batch", 0)
+    if not isinstance(parts, tuple) or not isinstance(batch, int):
+        return
+    if list(parts) != sorted(set(parts)):
+        raise where.error("the numbers of parts are not ascending, or one is repeated", "sort them, each once")
+    if parts and batch and parts[-1] > batch:
+        what = f"a batch of {scenario.batch} has no {scenario.parts[-1]} parts"
+        raise where.error(what, f"write numbers of at most {scenario.batch}")
 
 
 def _check_metric(name: str, scenario: str | None, place: Place) -> None:
@@ -386,8 +444,15 @@ def _check_date(text: str) -> None:
         raise InvalidInputError(f"{text!r} is not a date", next_step="write it like 2026-11-20") from error
 
 
+def _margins_of(request: AnyRequest) -> dict[str, float]:
+    """Return the margins that a request states; that of a distributed training has none."""
+    if isinstance(request, DistributedRequestDocument) or request.equivalence is UNSET:
+        return {}
+    return request.equivalence
+
+
 def _check_equivalence(request: AnyRequest, place: Place, problems: Problems) -> None:
-    for metric in () if request.equivalence is UNSET else request.equivalence:
+    for metric in _margins_of(request):
         with problems.noted():
             metrics = expand(request.metrics) if metric in DEFINITIONS else ()
             if metric not in metrics and DEFINITIONS.keys() >= set(
@@ -398,7 +463,7 @@ def _check_equivalence(request: AnyRequest, place: Place, problems: Problems) ->
 
 
 def _check_margins(request: AnyRequest, place: Place, problems: Problems) -> None:
-    for metric, margin in () if request.equivalence is UNSET else request.equivalence.items():
+    for metric, margin in _margins_of(request).items():
         with problems.noted():
             if margin >= 1:
                 raise place.at(metric).error(
@@ -461,7 +526,7 @@ def _limits(limits: RequestedLimits) -> Limits:
     return Limits(parse_seconds(limits.time), parse_bytes(limits.memory), limits.cpus, limits.processes)
 
 
-def _scenario(scenario: AnyScenario | PairedScenario | TimeToQuality) -> Scenario:
+def _scenario(scenario: AnyScenario | MicroBatch | PairedScenario | TimeToQuality | Steps) -> Scenario:
     settings: dict[str, Any] = plain(scenario)
     del settings["name"]
     for key in _DURATIONS:

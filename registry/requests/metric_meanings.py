@@ -45,6 +45,10 @@ MEANINGS: Final[Mapping[str, str]] = {
     "error_l2": "difference from the reference, relative to its Euclidean norm",
     "error_linf": "largest difference from the reference, relative to its largest value",
     "gradient_error": "largest difference from the numeric gradient, relative to its largest value",
+    "outputs_equal": "1 if every number of parts gives the same bits, else 0",
+    "outputs_difference": "largest difference from the outputs of the fewest parts, relative to their largest value",
+    "peak_memory": "most memory of the process while it computes the batch, for each number of parts",
+    "batch_latency": "median time of the whole batch, for each number of parts",
     "epochs_to_quality": "median number of epochs until the target is reached",
     "epochs_to_quality_olympic": "mean number of epochs until the target, without the best and the worst repeat",
     "samples_to_quality": "median number of samples trained on until the target is reached",
@@ -59,6 +63,12 @@ MEANINGS: Final[Mapping[str, str]] = {
     "memory_optimizer": "part of step_memory: the state of the optimizer",
     "memory_saved": "part of step_memory: what the forward pass saves for the backward pass",
     "memory_transient": "part of step_memory: the rest, such as the workspace of operators",
+    "steps_per_second": "steps of all processes together in a second, by the slowest process of each step",
+    "communication": "bytes that a process sends in a step, as its kernel counts them",
+    "communication_logical": "bytes of gradients that a process exchanges in a step",
+    "speedup": "time of a step in one process divided by that in all processes together",
+    "efficiency": "speedup divided by the number of processes",
+    "loss_difference": "largest difference of a step's mean loss from that of one process",
     "memory_growth": "memory that a training step does not release; a leak is above 0",
 }
 """The meaning of each metric that a request can name, and of each group of metrics."""

@@ -55,6 +55,7 @@ class RequestFields:
         accelerator: Words of its name; ``accelerator_*``, ``host_*`` and ``price_*`` are the keys below ``hardware``
             and ``price``.
         metrics: Names, with commas between them.
+        usual: The metrics that the form itself ticked; see ``forget_usual``.
         equivalence: ``METRIC=MARGIN``, with commas between them.
         prereleases: Kinds, with commas between them.
         isolation: How a worker runs it; no part of the request either.
@@ -87,6 +88,7 @@ class RequestFields:
     batches: str = ""
     repeats: str = ""
     metrics: str = ""
+    usual: str = ""
     seed: str = ""
     time: str = ""
     memory: str = ""
@@ -111,6 +113,15 @@ class RequestFields:
     def scenario_name(self) -> str:
         """The name of the scenario, which is ``single_stream`` if none is stated."""
         return self.scenario or "single_stream"
+
+
+def forget_usual(fields: RequestFields) -> RequestFields:
+    """Return the form without metrics that its user left as the form ticked them.
+
+    They are then the usual ones of the next model and scenario, too.
+    """
+    is_usual = set(split_list(fields.metrics)) == set(split_list(fields.usual))
+    return replace(fields, metrics="" if is_usual else fields.metrics, usual="")
 
 
 def split_target(text: str) -> tuple[str, str]:

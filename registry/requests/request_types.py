@@ -137,6 +137,20 @@ class ColdStart(Part, frozen=True, kw_only=True, tag_field="name", tag="cold_sta
 AnyScenario = Accuracy | SingleStream | MultiStream | Server | Offline | BatchSweep | ColdStart
 
 
+class MicroBatch(Part, frozen=True, kw_only=True, tag_field="name", tag="micro_batch"):
+    """The scenario of networks: one batch in several numbers of parts, each number in a fresh process."""
+
+    name: ClassVar[str] = "micro_batch"
+
+    batch: Annotated[int, Meta(ge=1, le=65536, description="samples, the first of the split")]
+    parts: Annotated[
+        tuple[Count, ...],
+        Meta(min_length=1, max_length=8, description="numbers of parts, ascending, such as [1, 4, 16]"),
+    ]
+    warmup: Warmup
+    repeats: Count
+
+
 class GradientCheck(Part, frozen=True, kw_only=True):
     """The comparison of the framework's gradient with central differences."""
 
@@ -189,6 +203,53 @@ class TimeToQuality(Part, frozen=True, kw_only=True, tag_field="name", tag="time
     repeats: Annotated[int, Meta(ge=1, le=64)]
     max: MaximumEpochs
     deterministic: Annotated[bool, Meta(description="use deterministic algorithms only; it may change bits")]
+
+
+class Steps(Part, frozen=True, kw_only=True, tag_field="name", tag="steps"):
+    """The scenario of distributed trainings: a fixed number of steps, in one process and in several."""
+
+    name: ClassVar[str] = "steps"
+
+    steps: Annotated[int, Meta(ge=1, le=1_000_000)]
+    warmup: Annotated[int, Meta(ge=0, le=1_000_000, description="steps before the first whose time counts")]
+    deterministic: Annotated[bool, Meta(description="use deterministic algorithms only; it may change bits")]
+
+
+class Distribution(Part, frozen=True, kw_only=True):
+    """The processes that share each batch of a training, and how they exchange gradients."""
+
+    processes: Annotated[int, Meta(ge=2, le=16)]
+    threads: Annotated[int, Meta(ge=1, description="threads of each process; limits.cpus must suffice for all")]
+    bucket_bytes: Annotated[
+        int, Meta(ge=1024, le=2**31, description="gradients are sent in groups of this size; absent, 26214400")
+    ] = 26_214_400
+    strategy: Literal["all-reduce"] = "all-reduce"
+    backend: Literal["gloo"] = "gloo"
+
+
+class DistributedRequestDocument(Part, frozen=True, kw_only=True):
+    """A request that trains a recipe in several processes, key by key. ``lock --as-of`` adds ``as_of``."""
+
+    schema: Literal[1]
+    kind: Literal["evaluation"]
+    level: Literal["distributed"]
+    name: NameText
+    recipe: ArtifactRequirement
+    dataset: DatasetRequirement
+    framework: ArtifactRequirement
+    image: ArtifactRequirement | UnsetType = UNSET
+    prereleases: tuple[Kind, ...] | UnsetType = UNSET
+    settings: (
+        Annotated[dict[Text, int | float], Meta(max_length=16, description="mutable settings of the recipe, by path")]
+        | UnsetType
+    ) = UNSET
+    distribution: Distribution
+    hardware: HardwareRequirement
+    limits: RequestedLimits
+    scenario: Steps
+    metrics: tuple[Text, ...]
+    seed: Seed
+    as_of: Annotated[str, Meta(description="a time with its zone: resolves as of then")] | UnsetType = UNSET
 
 
 class TrainingRequestDocument(Part, frozen=True, kw_only=True):
@@ -246,6 +307,7 @@ class RequestDocument(Part, frozen=True, kw_only=True):
 
     schema: Literal[1]
     kind: Literal["evaluation"]
+    level: Annotated[Literal["network"], Meta(description="for the scenario micro_batch alone")] | UnsetType = UNSET
     name: NameText
     model: ArtifactRequirement
     dataset: DatasetRequirement
@@ -254,7 +316,7 @@ class RequestDocument(Part, frozen=True, kw_only=True):
     prereleases: tuple[Kind, ...] | UnsetType = UNSET
     hardware: HardwareRequirement
     limits: RequestedLimits
-    scenario: AnyScenario
+    scenario: AnyScenario | MicroBatch
     metrics: tuple[Text, ...]
     trace: Literal["none", "model", "framework", "system", "full"] | UnsetType = UNSET
     price: Annotated[Price, Meta(description="of the machine, for cost_per_million")] | UnsetType = UNSET

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET
 
-from benchlock.registry.manifests import Dataset, Model
+from benchlock.registry.manifests import Dataset, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import Split
-from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GROUPS, SCORED
+from benchlock.registry.manifests.metric_definitions import DECIDED, DEFINITIONS, GRADIENT, GROUPS, SCORED
 from benchlock.registry.scaffold.manifest_scaffold import ManifestScaffold
 from benchlock.registry.scaffold.scaffold_answers import TODO_NOTE, join_lines
 from benchlock.registry.text.collected_problems import ImportNotes, format_original
@@ -17,6 +17,9 @@ from benchlock.registry.text.yaml import Lines, block_lines, entry_lines, format
 LIMITS: Final = {"time": "1h", "memory": "4GiB", "cpus": 1, "processes": 256}
 SCENARIO: Final = {"name": "single_stream", "min_queries": 1000, "min_duration": "5s", "warmup": 8}
 SEED: Final = 7
+_ON_CPU: Final = {"hardware": {"device": "cpu"}, "limits": LIMITS}
+"""The only device of operators and of trainings."""
+_EPOCHS: Final = 40
 _TOP5: Final = 5
 _TIMES: Final = ("latency", "throughput")
 _SPECIAL: Final = (*DECIDED, *SCORED)
@@ -65,6 +68,55 @@ def scaffold_request(
         *_chosen("seed", SEED, "a fixed number, so that a rerun draws the same samples", notes),
     ]
     return ManifestScaffold(join_lines(lines), tuple(notes.findings))
+
+
+def format_request(document: Mapping[str, Any]) -> str:
+    """Return a request as the text of a file."""
+    return "\n".join(line for key, value in document.items() for line in entry_lines(key, value))
+
+
+def suggest_operator_request(operator: Operator, framework: str) -> dict[str, Any]:
+    """Return a request that measures a version of an operator, with its gradient if the manifest states a tolerance."""
+    is_derived = operator.tolerance.gradient is not UNSET
+    gradient = {"gradient": {"dtype": "float64", "step": 1e-6, "elements": 16}} if is_derived else {}
+    return {
+        **_begin(operator),
+        "framework": {"name": framework, "version": "*"},
+        **_ON_CPU,
+        "scenario": {"name": "paired", "blocks": 200, "calls": "auto", "order": "abba", "warmup": 20, **gradient},
+        "metrics": ["operator_latency", "wrapper_overhead", "error_l2", "error_linf", *([GRADIENT] * is_derived)],
+        "seed": SEED,
+    }
+
+
+def suggest_training_request(recipe: Recipe, dataset: str, train: str, test: str) -> dict[str, Any]:
+    """Return a request that trains a version of a recipe.
+
+    Args:
+        recipe: The recipe, which states the framework.
+        dataset: The name of the dataset.
+        train: The split to train on.
+        test: The split whose quality ends a repeat.
+    """
+    epochs = {"epochs": max(_EPOCHS, recipe.evaluate.every)}
+    return {
+        **_begin(recipe),
+        "dataset": {"name": dataset, "version": "*", "split": train},
+        "framework": {"name": recipe.framework.name, "version": recipe.framework.version},
+        "target": {"metric": "top1", "split": test, "value": 0.9},
+        **_ON_CPU,
+        "scenario": {"name": "time_to_quality", "repeats": 5, "max": epochs, "deterministic": True},
+        "metrics": ["epochs_to_quality", "time_to_quality", "training_throughput", "final_quality"],
+        "reproduce": "bits",
+        "seed": SEED,
+    }
+
+
+def _begin(subject: Operator | Recipe) -> dict[str, Any]:
+    """Return the first keys of a request for a version; the last part of its name is always a valid name."""
+    level = "operator" if isinstance(subject, Operator) else "training"
+    name, version = subject.name.rpartition("/")[2], {"name": subject.name, "version": f"={subject.version}"}
+    return {"schema": 1, "kind": "evaluation", "level": level, "name": name, str(subject.kind): version}
 
 
 def _chosen(key: str, value: object, reason: str, notes: ImportNotes) -> Lines:

@@ -29,8 +29,13 @@ _NUMBERS = (inspect.IntType, inspect.FloatType)
 _FRACTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?/ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)", re.ASCII)
 
 
-def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
+def convert(document: Document, target: Any, place: Place | None = None) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
     """Convert a document strictly: no number from text, no text from a number.
+
+    Args:
+        document: The document.
+        target: The type.
+        place: The place of the document in a larger one, for errors; None if it is whole.
 
     Raises:
         InvalidInputError: The first value that does not fit, in the order of the type's keys; all others are its
@@ -41,7 +46,7 @@ def convert(document: Document, target: Any) -> Any:  # noqa: ANN401 - a union i
         return msgspec.convert(document.value, target)
     except msgspec.ValidationError as error:
         errors = Problems()
-        problems = _problems(Place(document), document.value, inspect.type_info(target))
+        problems = _problems(place or Place(document), document.value, inspect.type_info(target))
         for problem in islice(problems, MAX_PROBLEMS):
             errors.add(problem)
         errors.refuse()

@@ -80,6 +80,10 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     written(files / "traced.yaml", {**request("digits"), "trace": "framework"})
     commands.done("lock", files / "traced.yaml", "-o", files / "traced.lock")
     traced = commands.done("run", files / "traced.lock", "--isolation", "process")["run"]
+    shared = {key: value for key, value in request("digits").items() if key not in ("schema", "kind", "name", "model")}
+    axes = {"model": {name: request(name)["model"] for name in ("digits", "digits-new")}}
+    matrix = {"schema": 1, "kind": "matrix", "name": "digits", "request": shared, "axes": axes, "seed": 7}
+    commands.done("matrix", "submit", written(files / "digits-matrix.yaml", matrix))
     names = {"run": run, "traced run": traced, "job": job, "token": token["id"]}
     return Desk(commands, files, folder / "backup", names)
 

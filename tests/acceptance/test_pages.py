@@ -73,6 +73,18 @@ LONGEST = {
     "distributions": ["onnxruntime"],
 }
 
+MATRIX = {
+    "schema": 1,
+    "kind": "matrix",
+    "name": "formats",
+    "request": {
+        key: value for key, value in request("hostile").items() if key not in ("schema", "kind", "name", "model")
+    },
+    "axes": {"model": {name: {"name": name, "version": "^7"} for name in ("hostile", "digits")}},
+    "seed": 1,
+}
+"""A matrix whose cells do not resolve, so that it queues nothing."""
+
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.image,
@@ -91,6 +103,7 @@ def evaluated(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> d
     registry.done("publish", DIGITS / "dataset.yaml", written(folder / "hostile.yaml", hostile), longest)
     lock = locked(registry, folder, request("hostile"))
     runs = [registry.done("run", lock, "--isolation", "process")["run"] for _ in range(2)]
+    registry.done("matrix", "submit", written(folder / "matrix.yaml", MATRIX))
     registry.done("yank", "image/litert-cpu@1.0.0", "--reason", HOSTILE)
     return {"first": runs[0], "second": runs[1]}
 
@@ -343,6 +356,7 @@ def test_a_late_answer_never_overwrites_a_newer_one(browser: Browser, site: Serv
     assert "seed: 11" in answer.value.text()
     seed.fill("33")
     page.locator("#preview", has_text="seed: 33").wait_for()
+    assert page.locator("#preview .copy button", has_text="Copy").count() == 2  # request.yaml and the command
     assert page.evaluate("seeds") == ["22", "33"]
     assert parse_qs(urlsplit(page.url).query)["seed"] == ["33"]
     assert told == []
@@ -477,9 +491,12 @@ def test_a_reader_signs_in_with_a_token_and_out_again(browser: Browser, registry
         answer = page.goto(f"{closed.url}/runs?outcome=done")
         assert answer is not None
         assert answer.status == 401
+        assert page.get_by_role("alert").count() == 0  # nobody did anything wrong yet
+        assert "BENCHLOCK_TOKEN" not in page.inner_text("main")
         page.get_by_label("Token").fill("benchlock_nonsense")
         page.get_by_role("button", name="Sign in").click()
         assert page.get_by_role("heading", name="Sign in").is_visible()
+        assert page.get_by_role("alert").is_visible()
         assert context.cookies() == []
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Sign in").click()

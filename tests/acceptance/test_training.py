@@ -1,9 +1,13 @@
 """The recipes of ``examples/training``: locked, trained in a container, repeated bit for bit, and promoted."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 from tests.support.api.commands import Commands
 
@@ -24,7 +28,7 @@ METRICS = {
 
 @pytest.fixture(scope="module")
 def published(images: Commands) -> Commands:
-    recipes = [EXAMPLES / "training" / f"{name}.yaml" for name in ("recipe", "recipe_tf")]
+    recipes = [EXAMPLES / "training" / f"{name}.yaml" for name in ("recipe", "recipe_tf", "recipe-own-adam")]
     images.done("publish", EXAMPLES / "digits" / "dataset.yaml", *recipes)
     return images
 
@@ -79,6 +83,10 @@ def test_a_report_on_a_training_shows_its_curve_and_its_repeats(
     assert f"{REPEATS} of {REPEATS} repeats reach top1 0.9 on the split test" in page
     assert "Quality by epoch" in page
     assert len((tmp_path / "report" / "tables" / "repeats.csv").read_text().splitlines()) == 1 + REPEATS
+    published.done("export", trained[1]["run"], "--format", "in-toto", "-o", tmp_path / "statement.json")
+    subjects = {one["name"]: one["digest"] for one in json.loads((tmp_path / "statement.json").read_text())["subject"]}
+    for repeat, facts in enumerate(trained[1]["end"]["details"]["training"]["repeats"]):
+        assert f"sha256:{subjects[f'weights-{repeat}']['sha256']}" == facts["weights"]
 
 
 def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
@@ -186,3 +194,78 @@ def test_the_memory_of_a_step_is_the_sum_of_its_parts_and_a_leak_is_found(
     assert values["memory_saved"] > 0
     operators = run["end"]["details"]["training"]["breakdown"]["operators"]
     assert "convolution_backward" in {operator["kind"] for operator in operators}
+
+
+CUSTOM = {"digits-cnn-adam": "digits-cnn-own-adam"}
+FAULTY = """
+
+
+class Exiting(CustomOptimizer):
+    def step(self):
+        raise SystemExit(4)
+
+
+def exits(parameters, settings):
+    raise SystemExit(3)
+
+
+def exits_later(parameters, settings):
+    return Exiting(parameters, settings, update_sgd)
+
+
+def wrong(parameters, settings):
+    return settings
+"""
+
+
+def train_one_epoch(commands: Commands, folder: Path, settings: str = "{}", **replaced: str) -> NDArray[np.float64]:
+    """The losses of the steps of one epoch, with these settings changed."""
+    folder.mkdir()
+    few = {"repeats: 10": "repeats: 1", "epochs: 40": "epochs: 1", "seed: 42": f"settings: {settings}\nseed: 42"}
+    run = commands.done("run", lock_request(commands, folder, **few, **replaced))
+    commands.done("get", run["run"], "-o", folder / "files")
+    losses: NDArray[np.float64] = load_file(next((folder / "files").rglob("samples.safetensors")))["0/loss"]
+    return losses
+
+
+def test_a_custom_optimizer_has_the_bits_of_pytorchs(published: Commands, tmp_path: Path) -> None:
+    custom, named = (
+        train_one_epoch(published, tmp_path / name, **replaced)
+        for name, replaced in (("custom", CUSTOM), ("named", {}))
+    )
+    assert len(custom) >= 20
+    assert custom.tobytes() == named.tobytes()
+
+
+def test_micro_batches_change_no_more_than_the_rounding_of_losses(published: Commands, tmp_path: Path) -> None:
+    whole, equal, parts, uneven = (
+        train_one_epoch(published, tmp_path / f"{number}", settings, **CUSTOM)
+        for number, settings in enumerate(("{}", "{micro_batch: 64}", "{micro_batch: 16}", "{micro_batch: 30}"))
+    )
+    assert whole.tobytes() == equal.tobytes()
+    for losses in (parts, uneven):
+        assert losses.tobytes() != whole.tobytes()
+        np.testing.assert_allclose(losses, whole, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "words"),
+    [
+        ("exits", "load", "the optimizer: ValueError: exits exited with 3"),
+        ("wrong", "load", "wrong returned dict, expected torch.optim.Optimizer"),
+        ("exits_later", "predict", "step 0: ValueError: the optimizer exited with 4"),
+    ],
+)
+def test_the_code_of_an_optimizer_fails_the_run_and_never_ends_the_harness(
+    published: Commands, tmp_path: Path, function: str, kind: str, words: str
+) -> None:
+    name = f"digits-{function.replace('_', '-')}"
+    text = (EXAMPLES / "training" / "recipe-own-adam.yaml").read_text()
+    (tmp_path / "network.py").write_text((EXAMPLES / "training" / "network.py").read_text())
+    (tmp_path / "optimizers.py").write_text((EXAMPLES / "training" / "optimizers.py").read_text() + FAULTY)
+    (tmp_path / "recipe.yaml").write_text(text.replace("digits-cnn-own-adam", name).replace("make_adam", function))
+    published.done("publish", tmp_path / "recipe.yaml")
+    answer = published.call("run", lock_request(published, tmp_path, **{"digits-cnn-adam": name}))
+    assert answer.code == 1, answer
+    assert answer.document["end"]["failure_class"] == kind
+    assert words in answer.document["end"]["failure_message"]

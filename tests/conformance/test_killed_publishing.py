@@ -21,7 +21,7 @@ from tests.support.registry.noise import Bench, open_bench
 from tests.support.servers.registry_server import RegistryServer
 from tests.support.system.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
 
-LOTS, ROUNDS = 5, 10
+LOTS, ROUNDS = 3, 10
 RACES = 5
 
 

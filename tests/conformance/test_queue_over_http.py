@@ -56,6 +56,7 @@ class Reached(RemoteQueue):
 
 @pytest.fixture
 def bench(database: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr("benchlock.api.http.live_jobs.READ_SECONDS", 60.0)  # so that signals alone wake who waits
     made = Bench(database)
     behind = made.queue
     for routes in ("job_routes", "client_run_routes"):

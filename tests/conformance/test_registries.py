@@ -259,6 +259,8 @@ def test_a_run_is_recorded_once_and_read_as_it_was(registry: Registry, asked: Re
         (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^1.0"), lock=lock.id, outcome="failed"), [start.id]),
         (RunFilter(model=VersionSelector.parse(f"{lock.model.name}@^9.0")), []),
         (RunFilter(dataset=VersionSelector.parse("another")), []),
+        (RunFilter(operator=VersionSelector.parse("another")), []),
+        (RunFilter(recipe=VersionSelector.parse("another")), []),
         (RunFilter(lock=lock.id, outcome="failed", since=start.started_at), [start.id]),
         (RunFilter(since=start.started_at + timedelta(days=1)), []),
     ):

@@ -8,9 +8,21 @@ from typing import Any
 
 import msgspec
 
-from benchlock.registry.manifests.manifest_types import Dataset, Framework, Image, Model, Operator, Recipe
+from benchlock.registry.manifests.manifest_types import (
+    SETTING,
+    Code,
+    Dataset,
+    Framework,
+    Image,
+    Model,
+    Operator,
+    Optimizer,
+    Recipe,
+)
+from benchlock.registry.requests.matrix_request import MatrixDocument
 from benchlock.registry.requests.request_types import (
     AcceleratorRequirement,
+    DistributedRequestDocument,
     OperatorRequestDocument,
     RequestDocument,
     TrainingRequestDocument,
@@ -27,6 +39,8 @@ _TYPES: dict[str, type[msgspec.Struct]] = {
     "request": RequestDocument,
     "operator-request": OperatorRequestDocument,
     "training-request": TrainingRequestDocument,
+    "distributed-request": DistributedRequestDocument,
+    "matrix": MatrixDocument,
 }
 
 
@@ -44,6 +58,8 @@ def write(folder: Path) -> None:
 
 def _text(type_: type[msgspec.Struct]) -> str:
     schema: dict[str, Any] = {"$schema": _DIALECT} | _adapt(msgspec.json.schema(type_))
+    if type_ is Recipe:
+        _describe_optimizers(schema["$defs"])
     for name, definition in schema["$defs"].items():
         if "description" in definition:
             definition["description"] = cleandoc(definition["description"])
@@ -52,6 +68,27 @@ def _text(type_: type[msgspec.Struct]) -> str:
         elif name == AcceleratorRequirement.__name__:
             definition |= {"minProperties": 1}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _describe_optimizers(definitions: dict[str, Any]) -> None:
+    """State both forms of the optimizer of a recipe, which is a mapping for msgspec: named, and custom."""
+    named, code = (msgspec.json.schema(kind)["$defs"][kind.__name__] for kind in (Optimizer, Code))
+    definitions["Optimizer"] = _adapt(named)
+    optimizer = definitions["Recipe"]["properties"]["optimizer"]
+    definitions["Recipe"]["properties"]["optimizer"] = {
+        "description": optimizer["description"],
+        "anyOf": [
+            {"$ref": "#/$defs/Optimizer"},
+            {
+                "type": "object",
+                "properties": code["properties"],
+                "required": code["required"],
+                "propertyNames": {"type": "string", "pattern": f"^{SETTING}$"},
+                "additionalProperties": {"type": "number"},
+                "maxProperties": optimizer["maxProperties"],
+            },
+        ],
+    }
 
 
 def _adapt(node: Any) -> Any:  # noqa: ANN401 - a JSON value

@@ -116,6 +116,8 @@ SCHEMA_TITLES = {
     "recipe": "Recipe",
     "request": "Request",
     "operator-request": "Request of an operator",
+    "distributed-request": "Request of a distributed training",
+    "matrix": "Matrix",
     "training-request": "Request of a training",
 }
 

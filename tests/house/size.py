@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 582,
-    "lines": 105_600,
-    "imports inside functions": 132,
+    "modules": 609,
+    "lines": 111_000,
+    "imports inside functions": 133,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

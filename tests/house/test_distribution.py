@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.matrix_clients import EmbeddedMatrices
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.web.links import (
@@ -21,13 +23,16 @@ from benchlock.api.web.links import (
     leaderboard_path,
     lock_diff_path,
     lock_path,
+    matrix_path,
     run_path,
 )
 from benchlock.evaluator.workflows.compare import plan_turns
 from benchlock.registry.lock.lockfile import dataset_of
+from benchlock.registry.requests.matrix_request import read_matrix
 from tests.api.web.conftest import Seeds
 from tests.support.api.serving import service
 from tests.support.evaluator.queues import wish
+from tests.support.registry.matrices import MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -137,6 +142,8 @@ def _seed(home: Path) -> dict[str, str]:
     again, queue = seeds.run(locks[0]).id, open_queue(registry)
     job = queue.submit(wish(lock=locks[0].id)).id
     queue.submit_comparison([(wish(lock=lock.id), turn) for lock, turn in plan_turns(locks, COMPARISON, 3, {})])
+    matrix = read_matrix(MATRIX, "matrix.yaml")
+    EmbeddedMatrices(EmbeddedRegistry(registry), queue).submit(matrix)
     registry.database.dispose()
     dataset = dataset_of(locks[0])
     return {
@@ -155,6 +162,7 @@ def _seed(home: Path) -> dict[str, str]:
         "compare": compare_path((first, second)),
         "leaderboards": "/leaderboards",
         "leaderboard": leaderboard_path(f"{dataset.name}@{dataset.version}", dataset.split),
+        "matrix": matrix_path(matrix.id),
         "jobs": "/jobs",
         "job": job_path(job),
         "new": "/new",

@@ -9,6 +9,7 @@ from benchlock.registry.lock.lock_feasibility import find_unsupported
 from benchlock.registry.manifests.metric_definitions import GROUPS
 from benchlock.registry.manifests.steps import AudioStep, ImageStep, OutputStep, TextStep
 from benchlock.registry.requests.evaluation_request import read_request
+from benchlock.registry.requests.matrix_request import read_matrix
 from tests.support.registry.authored import read_authored
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
@@ -18,6 +19,9 @@ EXAMPLES = re.findall(r"```yaml\n(schema: 1\n.*?)```", TEXT, re.DOTALL)  # other
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: re.findall(r"kind: (\w+)", example)[0])
 def test_an_example_is_read_and_can_be_locked(example: str) -> None:
+    if "kind: matrix" in example:
+        assert read_matrix(example, "formats.md").cells
+        return
     read = read_request if "kind: evaluation" in example else read_authored
     assert find_unsupported(read(example, "formats.md")) == ()
 
@@ -25,8 +29,8 @@ def test_an_example_is_read_and_can_be_locked(example: str) -> None:
 def test_there_is_an_example_of_each() -> None:
     kinds = [re.findall(r"^kind: (\w+)", example, re.MULTILINE)[0] for example in EXAMPLES]
     assert sorted(kinds) == [
-        *("dataset", "evaluation", "evaluation", "evaluation"),
-        *("framework", "image", "model", "operator", "recipe"),
+        *("dataset", "evaluation", "evaluation", "evaluation", "evaluation"),
+        *("framework", "image", "matrix", "model", "operator", "recipe"),
     ]
 
 

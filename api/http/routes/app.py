@@ -35,7 +35,12 @@ from benchlock.api.http.routes.comparison_page_routes import (
     ComparisonTwinController,
 )
 from benchlock.api.http.routes.health_routes import HealthController, Readiness
-from benchlock.api.http.routes.job_routes import JobController, QueuedComparisonController, QueueService
+from benchlock.api.http.routes.job_routes import (
+    JobController,
+    MatrixController,
+    QueuedComparisonController,
+    QueueService,
+)
 from benchlock.api.http.routes.lock_routes import LockController
 from benchlock.api.http.routes.maintenance_routes import MaintenanceController
 from benchlock.api.http.routes.new_page_routes import NEW_PAGES, PreviewController
@@ -130,6 +135,7 @@ CONTROLLERS: Final[tuple[ControllerRouterHandler, ...]] = (
     ClientRunController,
     JobController,
     QueuedComparisonController,
+    MatrixController,
     WorkerController,
     ComparisonTwinController,
     SampleController,

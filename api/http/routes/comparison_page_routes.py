@@ -26,7 +26,7 @@ from benchlock.api.http.routes.page_routes import LONGEST_FORM, READ_PAGE, Form,
 from benchlock.api.http.service_state import Service
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.web.links import comparison_path, lock_diff_path, with_query
-from benchlock.api.web.pages.compare_pages import RUNS, make_compare
+from benchlock.api.web.pages.compare_pages import MOST_RUNS, make_compare
 from benchlock.api.web.pages.leaderboard_pages import LeaderboardQuery, make_leaderboard, make_leaderboards
 from benchlock.api.web.pages.lock_pages import make_lock, make_lock_diff, write_lock
 from benchlock.api.web.pages.queue_pages import make_comparison
@@ -53,7 +53,7 @@ RunsIn = Annotated[
     Parameter(
         description="The ids of runs or their first characters, with or without `run/`; the first is the reference.",
         required=False,
-        max_items=RUNS,
+        max_items=MOST_RUNS,
         examples=[encode_example(["run/01kam1v3mz4w0q3d5g7h9j2k4m"])],
     ),
 ]

@@ -1,4 +1,4 @@
-"""Routes for jobs: submit, list, watch, explain and cancel; and for interleaved comparisons, which are several jobs."""
+"""Routes for jobs: submit, list, watch, explain and cancel; for interleaved comparisons and matrices, several jobs."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,11 +13,12 @@ from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
+from benchlock.api.client.matrix_clients import EmbeddedMatrices
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.http.live_jobs import LiveJobs
+from benchlock.api.http.live_jobs import JobWakeUps, LiveJobs
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN
-from benchlock.api.http.request_limits import ASK, LIST, WATCH
+from benchlock.api.http.request_limits import ASK, LIST, WATCH, WHILE_FULL
 from benchlock.api.http.request_parsing import (
     Cursor,
     Injected,
@@ -32,8 +33,10 @@ from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.artifacts.digest import digest_bytes, parse_digest
+from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.matrices.matrix_tables import MatrixTable
+from benchlock.evaluator.matrices.matrix_types import MatrixStatus
 from benchlock.evaluator.queue.queue_types import (
     TERMINAL,
     Explanation,
@@ -49,6 +52,7 @@ from benchlock.evaluator.queue.submission_checks import make_job_request
 from benchlock.evaluator.records.comparison_types import new_comparison_id
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import parse_request
+from benchlock.registry.requests.matrix_request import parse_matrix
 
 POLL_SECONDS: Final = 0.5
 """Seconds between two reads of a job that is watched."""
@@ -123,6 +127,8 @@ class QueueService:
         self.service, self.registry = service, service.registry
         self.queue = open_queue(service.registry)
         self.live = LiveJobs(service, self.queue)
+        self.wake_ups = JobWakeUps(service, self.queue.open_signal())
+        self.matrices = EmbeddedMatrices(service.embedded, self.queue)
 
 
 class JobController(Controller):
@@ -361,3 +367,94 @@ def queue_comparison_jobs(queues: QueueService, data: wire.ComparisonSubmission)
     )
     jobs = queue_comparison(queues.queue, queues.registry.store, request, now)
     return wire.QueuedComparison(comparison=request.id, jobs=tuple(jobs))
+
+
+_MATRIX: Final[dict[str, Any]] = {
+    "schema": 1,
+    "kind": "matrix",
+    "name": REQUEST["name"],
+    "request": {key: value for key, value in REQUEST.items() if key not in ("schema", "kind", "name", "model")},
+    "axes": {"model": {"first": REQUEST["model"], "second": REQUEST["model"]}},
+    "seed": 7,
+}
+_MATRIX_STATUS: Final = {
+    "matrix": _LOCK,
+    "name": REQUEST["name"],
+    "as_of": JOB["submitted_at"],
+    "submitted_at": JOB["submitted_at"],
+    "states": {"queued": 2},
+}
+_EMPTY_CELL: Any = {
+    "cell": "model=first",
+    "lock": _LOCK,
+    "runs": [],
+    "group": None,
+    "metrics": [],
+    "missing": "queued, 0 runs of this matrix before it",
+    "remarks": [],
+}
+_MATRIX_TABLE: Final = {"matrix": _LOCK, "name": REQUEST["name"], "cells": [_EMPTY_CELL], "groups": []}
+MatrixIn = Annotated[wire.MatrixSubmission, Body(examples=[encode_example({"matrix": _MATRIX})])]
+MatrixIdIn = Annotated[
+    str,
+    Parameter(description="The id of the matrix.", pattern=r"^sha256:[0-9a-f]{64}$", examples=[encode_example(_LOCK)]),
+]
+
+
+def _status(code: int) -> dict[int, ResponseSpec]:
+    return {code: describe_body(MatrixStatus, "The matrix.", _MATRIX_STATUS)}
+
+
+class MatrixController(Controller):
+    """Routes ``/v1/matrices``."""
+
+    tags = ("jobs",)
+
+    @post(
+        "/matrices",
+        opt=RUN | ASK,
+        status_code=201,
+        summary="Submit a matrix",
+        responses=describe_responses("invalid-input", "refused", body=True, success=_status(201)),
+    )
+    async def submit_matrix(self, queues: Injected[QueueService], data: MatrixIn) -> MatrixStatus:
+        """Lock every cell of a matrix on one snapshot of the catalogue, and queue its runs; add only what is missing.
+
+        A cell that does not resolve has the state `conflict`; the table has its explanation.
+        """
+        return await queues.service.ask.do(lambda: queues.matrices.submit(parse_matrix(data.matrix, "matrix")))
+
+    @get(
+        "/matrices/{matrix_id:str}",
+        opt=READ | ASK,
+        summary="Read a matrix",
+        responses=describe_responses("unknown-name", "invalid-input", success=_status(200)),
+    )
+    async def read_matrix(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixStatus:
+        """Count the runs of a matrix by state: those of jobs, `blocked` and `conflict`."""
+        return await queues.service.ask.do(queues.matrices.status, Digest(matrix_id))
+
+    @get(
+        "/matrices/{matrix_id:str}/table",
+        opt=READ | ASK,
+        summary="Read the table of a matrix",
+        responses=describe_responses(
+            "unknown-name",
+            "invalid-input",
+            success={200: describe_body(MatrixTable, "The table.", _MATRIX_TABLE)},
+        ),
+    )
+    async def read_matrix_table(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixTable:
+        """Read the metrics of each cell with their ranks among comparable cells, or why the cell is empty."""
+        return await queues.service.ask.do(queues.matrices.table, Digest(matrix_id))
+
+    @post(
+        "/matrices/{matrix_id:str}/cancel",
+        opt=RUN | WHILE_FULL,
+        status_code=200,
+        summary="Cancel a matrix",
+        responses=describe_responses("unknown-name", "invalid-input", success=_status(200)),
+    )
+    async def cancel_matrix(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixStatus:
+        """Cancel the jobs of a matrix that have not ended, as `DELETE /v1/jobs/{job_id}` does."""
+        return await queues.service.work.do(queues.matrices.cancel, Digest(matrix_id))

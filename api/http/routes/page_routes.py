@@ -119,6 +119,8 @@ def _parse_chosen(query: RunQuery) -> RunFilter:
         lock=query.lock or None,
         outcome=cast("Outcome | None", outcome),
         model=query.model or None,
+        operator=query.operator or None,
+        recipe=query.recipe or None,
         dataset=query.dataset or None,
         since=query.since or None,
     )

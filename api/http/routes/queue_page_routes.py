@@ -11,18 +11,19 @@ from msgspec import UNSET
 from benchlock.api.http.page_responses import AnyRequest, redirect, respond_with_page
 from benchlock.api.http.page_sessions import PAGE, check_form
 from benchlock.api.http.request_authorization import ADMIN, PUBLISH, RUN, OpenAuthority
-from benchlock.api.http.request_limits import ASK, LIST, WATCH_PAGE, WHILE_FULL
+from benchlock.api.http.request_limits import ASK, COMPARE, LIST, WATCH_PAGE, WHILE_FULL
 from benchlock.api.http.request_parsing import Injected
 from benchlock.api.http.responses import BytesResponse
 from benchlock.api.http.routes.access_routes import revoke
 from benchlock.api.http.routes.artifact_routes import yank
-from benchlock.api.http.routes.job_routes import QueueService, queue_job
+from benchlock.api.http.routes.job_routes import MatrixIdIn, QueueService, queue_job
 from benchlock.api.http.routes.page_routes import LONGEST_FORM, READ_PAGE, Form, RunIn, choose, read_query
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now, open_log, open_tokens
 from benchlock.api.schemas.artifact_schemas import YankRequest
 from benchlock.api.schemas.job_schemas import JobSubmission
-from benchlock.api.web.links import artifact_path, job_path, with_query
+from benchlock.api.web.links import artifact_path, job_path, matrix_path, with_query
+from benchlock.api.web.page import Page
 from benchlock.api.web.pages.access_pages import (
     LogQuery,
     TokenQuery,
@@ -31,11 +32,13 @@ from benchlock.api.web.pages.access_pages import (
     make_open_tokens,
     make_tokens,
 )
-from benchlock.api.web.pages.queue_pages import QueueQuery, make_job, make_queue
+from benchlock.api.web.pages.matrix_pages import MatrixQuery, make_matrix
+from benchlock.api.web.pages.queue_pages import MATRICES, QueueQuery, make_job, make_queue
 from benchlock.api.web.pages.yank_pages import make_yank
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.size_limits import TARGET
-from benchlock.evaluator.queue.queue_types import JobState, parse_job_id
-from benchlock.evaluator.records.run_types import parse_isolation, parse_run_id
+from benchlock.evaluator.queue.queue_types import JobId, JobState, parse_job_id
+from benchlock.evaluator.records.run_types import RunId, parse_isolation, parse_run_id
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import parse_lifetime, parse_token_id
@@ -57,7 +60,7 @@ class QueuePageController(Controller):
         """Answer with the jobs and the machines."""
         query = read_query(request, QueueQuery)
         state = cast("JobState | None", choose("state", query.state, get_args(JobState)))
-        page = await queues.service.lists.do(make_queue, queues.registry, queues.queue, query, state)
+        page = await queues.service.lists.do(_make_queue, queues, query, state)
         return respond_with_page(page, request, queues.service)
 
     @get("/jobs/{job_id:str}", opt=READ_PAGE)
@@ -66,7 +69,7 @@ class QueuePageController(Controller):
     ) -> BytesResponse:
         """Answer with the page of a job, and when it is done with the verdict against a run."""
         job, original = parse_job_id(f"job/{job_id}"), parse_run_id(against) if against else None
-        page = await queues.service.work.do(make_job, queues.registry, queues.queue, job, original)
+        page = await queues.service.work.do(_make_job, queues, job, original)
         return respond_with_page(page, request, queues.service)
 
     @get("/jobs/{job_id:str}/events", opt=READ_PAGE | WATCH_PAGE, media_type="text/event-stream")
@@ -95,6 +98,39 @@ class QueuePageController(Controller):
         check_form(request, data)
         job = await queues.service.work.do(queues.queue.cancel, parse_job_id(f"job/{job_id}"))
         return redirect(job_path(job.id))
+
+
+def _make_queue(queues: QueueService, query: QueueQuery, state: JobState | None) -> Page:
+    return make_queue(queues.registry, queues.queue, query, state, queues.matrices.list_newest(MATRICES))
+
+
+def _make_job(queues: QueueService, job: JobId, original: RunId | None) -> Page:
+    return make_job(queues.registry, queues.queue, job, original, queues.matrices.find_cell(job))
+
+
+class MatrixPageController(Controller):
+    """The page of a matrix, and the form that cancels it."""
+
+    include_in_schema = False
+    request_max_body_size = LONGEST_FORM
+
+    @get("/matrices/{matrix_id:str}", opt=READ_PAGE | COMPARE)
+    async def show_matrix(
+        self, queues: Injected[QueueService], request: AnyRequest, matrix_id: MatrixIdIn
+    ) -> BytesResponse:
+        """Answer with the results of a matrix, one metric of each cell."""
+        query = read_query(request, MatrixQuery)
+        page = await queues.service.compare.do(make_matrix, queues.matrices, Digest(matrix_id), query)
+        return respond_with_page(page, request, queues.service)
+
+    @post("/matrices/{matrix_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
+    async def cancel_matrix(
+        self, queues: Injected[QueueService], request: AnyRequest, matrix_id: MatrixIdIn, data: Form
+    ) -> Response[bytes]:
+        """Cancel the jobs of a matrix."""
+        check_form(request, data)
+        await queues.service.work.do(queues.matrices.cancel, Digest(matrix_id))
+        return redirect(matrix_path(matrix_id))
 
 
 class AccessPageController(Controller):
@@ -178,4 +214,4 @@ def queue_form(queues: QueueService, data: Mapping[str, str], request: dict[str,
     return job_path(queue_job(queues.service.embedded, queues.queue, submission).id)
 
 
-QUEUE_PAGE_CONTROLLERS: Final = (QueuePageController, AccessPageController, YankPageController)
+QUEUE_PAGE_CONTROLLERS: Final = (QueuePageController, MatrixPageController, AccessPageController, YankPageController)

@@ -36,10 +36,10 @@ from benchlock.evaluator.records.run_types import (
     RunFilter,
     RunId,
     RunStart,
-    VersionSelector,
     check_start,
     fit_run,
     parse_run_id,
+    parse_selectors,
     parse_since,
 )
 
@@ -134,24 +134,15 @@ HideIn = Annotated[
 VerdictIn = Annotated[wire.VerdictRequest, Body(examples=[encode_example({"run": _ID, "against": _ID})])]
 
 
-ModelIs = Annotated[
-    str | None,
-    Parameter(
-        description="Only of this model: NAME, and after `@` a version or a constraint.",
-        required=False,
-        max_length=TARGET,
-        examples=[encode_example("acme/resnet8@^1.0")],
-    ),
-]
-DatasetIs = Annotated[
-    str | None,
-    Parameter(
-        description="Only of this dataset: NAME, and after `@` a version or a constraint.",
-        required=False,
-        max_length=TARGET,
-        examples=[encode_example("cifar10")],
-    ),
-]
+def _describe_selector(kind: str, example: str) -> Any:  # noqa: ANN401 - as Parameter returns it
+    description = f"Only of this {kind}: NAME, and after `@` a version or a constraint."
+    return Parameter(description=description, required=False, max_length=TARGET, examples=[encode_example(example)])
+
+
+ModelIs = Annotated[str | None, _describe_selector("model", "acme/resnet8@^1.0")]
+OperatorIs = Annotated[str | None, _describe_selector("operator", "gemm")]
+RecipeIs = Annotated[str | None, _describe_selector("recipe", "digits-cnn")]
+DatasetIs = Annotated[str | None, _describe_selector("dataset", "cifar10")]
 SinceTime = Annotated[
     str | None,
     Parameter(
@@ -163,10 +154,13 @@ SinceTime = Annotated[
 ]
 
 
-def parse_run_filter(
+def parse_run_filter(  # noqa: PLR0913 - the parameters of a request
+    *,
     lock: LockOf = None,
     outcome: OutcomeIs = None,
     model: ModelIs = None,
+    operator: OperatorIs = None,
+    recipe: RecipeIs = None,
     dataset: DatasetIs = None,
     since: SinceTime = None,
     prefix: Prefix = None,
@@ -177,6 +171,8 @@ def parse_run_filter(
         lock: The id of a lock.
         outcome: The outcome.
         model: The selector of the model.
+        operator: The selector of the operator.
+        recipe: The selector of the recipe.
         dataset: The selector of the dataset.
         since: The earliest time.
         prefix: The first characters of the id.
@@ -187,8 +183,7 @@ def parse_run_filter(
     return RunFilter(
         lock=None if lock is None else parse_digest(lock),
         outcome=outcome,
-        model=None if model is None else VersionSelector.parse(model),
-        dataset=None if dataset is None else VersionSelector.parse(dataset),
+        **parse_selectors(model=model, operator=operator, recipe=recipe, dataset=dataset),
         since=None if since is None else parse_since(since, now()),
         prefix=None if prefix is None else complete_prefix("run/", prefix),
     )

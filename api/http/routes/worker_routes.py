@@ -1,15 +1,14 @@
 """Routes for workers: machines, leases, heartbeats and the runs of jobs."""
 
-import asyncio
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from litestar import Controller, get, patch, post, put
-from litestar.params import Body, Parameter
+from litestar.params import Body, Parameter, QueryParameter
 
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ, RUN
-from benchlock.api.http.request_limits import END, LIST, WAIT, WHILE_FULL
+from benchlock.api.http.request_limits import END, IDLE, LIST, WAIT, WHILE_FULL
 from benchlock.api.http.request_parsing import (
     MAX_RECORD,
     MAX_RUN_VALUES,
@@ -27,11 +26,8 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.artifacts.digest import Descriptor
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.job_matching import MachineFacts
-from benchlock.evaluator.queue.queue_types import Fence, Job, Lease, MachineId
+from benchlock.evaluator.queue.queue_types import Fence, Job, MachineId
 from benchlock.evaluator.records.run_types import RunStart
-
-_POLL_SECONDS: Final = 1.0
-"""Seconds between two attempts to find a job for a machine that waits."""
 
 _BOOT = "0f6e0c5c-f41a-4b86-b5d1-a4f2c0ffee00"
 _MACHINE = "m-5f0c3a9d1b22"
@@ -81,6 +77,16 @@ NameIn = Annotated[
         description="The machine's name.",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         examples=[encode_example(_MACHINE)],
+    ),
+]
+WaitIn = Annotated[
+    float,
+    QueryParameter(
+        description="Seconds to wait for a job.",
+        ge=0,
+        le=wire.LONGEST_WAIT,
+        required=False,
+        examples=[encode_example(4)],
     ),
 ]
 FenceIn = Annotated[
@@ -160,6 +166,22 @@ class WorkerController(Controller):
         """Mark a machine as gone until its next request; an unknown or leased machine stays as it is."""
         await queues.service.work.do(queues.queue.depart, MachineId(name))
 
+    @get(
+        "/machines/{name:str}/work",
+        opt=RUN | IDLE,
+        summary="Wait for a job",
+        responses=describe_responses(
+            "invalid-input",
+            success={
+                200: describe_body(wire.WorkStatus, "Whether the queue has a job for the machine.", {"has_job": True})
+            },
+        ),
+    )
+    async def wait_for_work(self, queues: Injected[QueueService], name: NameIn, wait: WaitIn = 0.0) -> wire.WorkStatus:
+        """Check whether a machine may take a job, and wait for one up to `wait` seconds. No job is leased."""
+        may_take = partial(queues.queue.may_take, MachineId(name))
+        return wire.WorkStatus(has_job=await queues.wake_ups.wait_for(may_take, wait))
+
     @patch(
         "/machines/{name:str}",
         opt=ADMIN | WHILE_FULL,
@@ -183,8 +205,17 @@ class WorkerController(Controller):
         ),
     )
     async def request_lease(self, queues: Injected[QueueService], data: LeaseIn) -> wire.LeaseResponse:
-        """Request a lease of a job that the machine may take, and wait for one up to `wait` seconds."""
-        return wire.LeaseResponse(lease=await _wait_for_lease(queues, data))
+        """Request a lease of a job that the machine may take, and wait for a job up to `wait` seconds.
+
+        The answer is null before that if another machine takes the job.
+        """
+        request = partial(queues.queue.lease, data.machine, data.boot, data.nonce)
+        lease = await queues.service.work.do(request)
+        if lease is None and data.wait:
+            may_take = partial(queues.queue.may_take, data.machine)
+            if await queues.wake_ups.wait_for(may_take, data.wait):
+                lease = await queues.service.work.do(request)
+        return wire.LeaseResponse(lease=lease)
 
     @get(
         "/leases/{fence:str}",
@@ -283,17 +314,6 @@ class WorkerController(Controller):
         Blobs are uploaded before (`/v1/blobs`). A repeated request has the same response.
         """
         return await queues.service.ends.do(_commit_run, queues, _fence(fence), data)
-
-
-async def _wait_for_lease(queues: QueueService, request: wire.LeaseRequest) -> Lease | None:
-    left = request.wait
-    lease = partial(queues.queue.lease, request.machine, request.boot, request.nonce)
-    while True:
-        leased = await queues.service.work.do(lease)
-        if leased is not None or left <= 0 or queues.service.ending.is_set():
-            return leased
-        await asyncio.sleep(min(left, _POLL_SECONDS))
-        left -= _POLL_SECONDS
 
 
 def _fence(text: str) -> Fence:

@@ -236,7 +236,9 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
         if (part?.contains(document.activeElement)) continue;
         if (part instanceof HTMLDetailsElement) /** @type {HTMLDetailsElement} */ (next).open = part.open;
         part?.replaceWith(next);
+        addCopyButtons(next);
       }
+      document.activeElement?.scrollIntoView({ block: "nearest" }); // parts before it may have another height now
       history.replaceState(null, "", `?${fields}`);
     }, 150);
   });

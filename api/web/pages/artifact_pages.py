@@ -2,32 +2,41 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 from markupsafe import Markup
+from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.cards import render_card
 from benchlock.api.web.links import artifact_path, find_downloads, used_by_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.catalogue_pages import find_description, list_version_remarks
+from benchlock.api.web.pages.yank_pages import tabulate_locks, tabulate_promoted
+from benchlock.api.web.request_choices import UNNAMED_DATASET, suggest_request
 from benchlock.api.web.run_lists import RUN_COLUMNS, find_lock, list_run_rows
+from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.artifacts.size_limits import shorten
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.records.run_texts import format_interval, format_metric
-from benchlock.evaluator.records.run_types import Run, RunFilter, VersionSelector
+from benchlock.evaluator.records.run_types import SELECTED_KINDS, Run, filter_version
 from benchlock.evaluator.statistics.metric_types import format_value
-from benchlock.evaluator.workflows.claim_verdicts import claims_of
-from benchlock.registry.artifact_names import Reference, parse_target
+from benchlock.evaluator.workflows.claim_verdicts import RULE, claims_of
+from benchlock.evaluator.workflows.promotion import find_origin
+from benchlock.registry.artifact_names import Kind, Reference, parse_target
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.catalogue.catalogue_protocol import Entry
-from benchlock.registry.manifests.manifest_types import Model
+from benchlock.registry.lock.lockfile import title
+from benchlock.registry.manifests.manifest_types import Model, Operator, Recipe
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS
 from benchlock.registry.manifests.model_card import read_card
+from benchlock.registry.scaffold.request_scaffold import format_request
 from benchlock.registry.versions.semantic_version import parse_version
 from benchlock.registry.versions.version_ranges import Constraint
 
@@ -44,7 +53,8 @@ FACTS: Final = 60
 """The maximum number of facts on the page."""
 _TEXT: Final = 500
 """The maximum number of characters of a fact, a shape or a step on the page."""
-_RUNS: Final = 10
+RUNS: Final = 10
+"""The maximum number of runs, of locks and of promoted models on the page."""
 _PARTS: Final = ("steps", "name", "type", "dtype", "shape")
 _FACTS: Final = ("task", "license", "format", "family", "predictor", "samples")
 _FILES: Final = (
@@ -59,14 +69,23 @@ _VERSIONS: Final = (
     Column("manifest", None, "The digest of the manifest."),
     Column("remarks", None, "Whether it is yanked, with the reason, or a pre-release."),
 )
+_SOURCES: Final[tuple[Kind, ...]] = ("recipe", "dataset")
+_TRAINED: Final = (
+    Column("run", None, "A verified run whose repeat has these weights, if this registry has one."),
+    Column("repeat", None, "The number of the repeat, from 0."),
+    Column("seed", None, "Its seed."),
+    Column("weights", None, "The digest of the weights as the harness wrote them."),
+)
 _CLAIMS: Final = (
     Column("metric", None, "The metric."),
     Column("dataset", None, "The dataset and the split."),
     Column("stated", None, "What the author states."),
     Column("measured", None, "What the run measured, with its 95 % interval."),
     Column("verdict", None, "Whether the claim holds."),
+    Column("reason", None, "Why."),
     Column("run", None, "The run that decides."),
 )
+_PLURAL: Final = {"holds": "hold", "does not hold": "do not hold"}
 
 
 def find_artifact(catalogue: Catalogue, target: str) -> Entry:
@@ -136,14 +155,26 @@ def make_artifact(registry: LocalRegistry, target: str, below: str, versions: st
         else None,
         **_read_card(registry, entry),
     }
-    if kind in ("model", "dataset"):
-        selector = VersionSelector.parse(f"{name}@{reference.version}")
-        chosen = RunFilter(model=selector) if kind == "model" else RunFilter(dataset=selector)
-        runs = registry.records.list_entries(chosen=chosen, limit=_RUNS)
+    manifest = catalogue.manifest(reference)
+    if isinstance(manifest, Operator | Recipe):
+        with suppress(BenchlockError):  # settings out of the bounds of requests, or a damaged dataset
+            request = suggest_request(registry, manifest)
+            context["request"], context["lockfile"] = format_request(request.document), f"{request.name}.lock"
+            context["has_dataset"] = request.document.get("dataset", {}).get("name") != UNNAMED_DATASET
+    tables["locks"] = tabulate_locks(registry, catalogue.list_locks_with(reference, RUNS).locks)
+    tables |= tabulate_promoted(registry, reference, RUNS)
+    if kind in SELECTED_KINDS:
+        found = registry.records.list_entries(chosen=filter_version(reference), limit=RUNS + 1)
+        runs = found[:RUNS]
         tables["runs"] = Table("runs", "Newest runs", RUN_COLUMNS, list_run_rows(registry, runs))
+        context["all_runs"] = with_query("/runs", **{kind: f"{name}@={reference.version}"})
         if kind == "model":
             recorded = [run for run in runs if isinstance(run, Run)]
-            tables["claims"] = Table("claims", "Claims", _CLAIMS, tuple(_judge_claims(registry, entry, recorded)))
+            rows = tuple(_judge_claims(registry, entry, recorded))
+            tables["claims"] = Table("claims", "Claims", _CLAIMS, rows, notes=(RULE,))
+            context["claims_summary"] = _summarize_claims(rows)
+            tables |= _tabulate_training(registry, entry)
+        context["runs_summary"] = f"more than {RUNS} runs" if len(found) > RUNS else format_count(len(found), "run")
     title = f"{name} {reference.version}"
     breadcrumbs = (("/artifacts", "Artifacts"), (with_query("/artifacts", kind=kind), kind))
     return Page("artifact", title, context, tables, f"/v1/artifacts{path}", breadcrumbs)
@@ -242,13 +273,45 @@ def _tabulate_versions(entries: tuple[Entry, ...]) -> Table:
     return Table("versions", "Versions, newest first", _VERSIONS, rows)
 
 
+def _tabulate_training(registry: LocalRegistry, entry: Entry) -> dict[str, Table]:
+    """Return the training that made a promoted model, as its manifest states it; nothing for other models.
+
+    The lock and its recipe are links if this registry has the lock.
+    """
+    manifest = registry.catalogue.manifest(entry.reference)
+    assert isinstance(manifest, Model)
+    if manifest.trained is UNSET:
+        return {}
+    origin = manifest.trained
+    lock = find_lock(registry, Digest(origin.lock))
+    parts = {} if lock is None else lock.artifacts()
+    recipe, dataset = (title(kind, parts[kind]) if kind in parts else None for kind in _SOURCES)
+    columns = (
+        Column("artifact", None, "The recipe; unknown where this registry does not have the lock."),
+        Column("trained on", None, "The dataset; unknown likewise."),
+        Column("lock" if lock else "lock elsewhere", None, "The lock of the training."),
+        *_TRAINED,
+    )
+    row = (
+        recipe,
+        dataset,
+        origin.lock,
+        find_origin(registry.records, origin),
+        origin.repeat,
+        origin.seed,
+        origin.weights,
+    )
+    return {"trained": Table("trained", "The training that made the weights", columns, (row,))}
+
+
 def _judge_claims(registry: LocalRegistry, entry: Entry, runs: list[Run]) -> Iterator[tuple[Cell, ...]]:
     """Yield a row for each claim of a model: the verdict by the newest of its runs that can decide it."""
     manifest = registry.catalogue.manifest(entry.reference)
     assert isinstance(manifest, Model)
     judged = []
+    locks = registry.find_locks(run.start.lock for run in runs)
     for run in runs:
-        lock = find_lock(registry, run.start.lock)
+        lock = locks[run.start.lock]
         if lock is not None and run.end is not None and run.evidence is not None and run.evidence.state == "verified":
             judged += [(run, verdict) for verdict in claims_of(lock, run, registry.store)]
     for claim in manifest.claims or ():
@@ -257,9 +320,22 @@ def _judge_claims(registry: LocalRegistry, entry: Entry, runs: list[Run]) -> Ite
         dataset = f"{claim.dataset.name} {claim.dataset.version} ({claim.dataset.split})"
         mine = [(run, verdict) for run, verdict in judged if verdict.claim == claim and verdict.measured is not None]
         if not mine:
-            yield claim.metric, dataset, stated, None, "never measured here", None
+            yield claim.metric, dataset, stated, None, *_unmeasured(len(runs)), None
             continue
         run, verdict = next((pair for pair in mine if pair[1].answer != "can't be said yet"), mine[0])
         assert verdict.measured is not None
         measured = f"{format_metric(verdict.measured)} {format_interval(verdict.measured)}"
-        yield claim.metric, dataset, stated, measured, verdict.answer, run.id
+        yield claim.metric, dataset, stated, measured, verdict.answer, verdict.reason, run.id
+
+
+def _unmeasured(runs: int) -> tuple[str, str]:
+    """Return the verdict on a claim that none of the shown runs measured, and its reason."""
+    where = f"by the newest {RUNS} runs" if runs == RUNS else "here"
+    return f"not measured {where}", "evaluate the model on this dataset with this metric"
+
+
+def _summarize_claims(rows: Sequence[tuple[Cell, ...]]) -> str:
+    """Return the number of claims, and how many of them have each verdict."""
+    counts = Counter(str(row[-3]) for row in rows)
+    verdicts = ", ".join(f"{count} {_PLURAL.get(word, word) if count > 1 else word}" for word, count in counts.items())
+    return f"{format_count(len(rows), 'claim')}{': ' * bool(rows)}{verdicts}"

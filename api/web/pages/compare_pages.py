@@ -19,19 +19,22 @@ from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.charts.svg import LARGE, text
 from benchlock.evaluator.evidence.prediction_scores import PAIRS, PredictionPairs
-from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MachineId
+from benchlock.evaluator.queue.queue_types import MAX_COMPARED_LOCKS, MAX_ROUNDS, MachineId
 from benchlock.evaluator.queue.queued_comparisons import MACHINES, find_machines, list_rounds
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
+from benchlock.evaluator.records.comparison_types import is_one_comparison
 from benchlock.evaluator.records.evidence_status import SCRATCH
-from benchlock.evaluator.records.run_texts import format_mark
+from benchlock.evaluator.records.run_texts import describe_subject, format_mark
 from benchlock.evaluator.records.run_types import DamagedRun, Run, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.timing_validity import explain_unusable_times, validity_of
 from benchlock.evaluator.records.training_agreement import describe_mlperf
 from benchlock.evaluator.report.run_sections import describe_origin, describe_runs
-from benchlock.evaluator.report.sections import list_charts
+from benchlock.evaluator.report.sections import Section, list_charts
 from benchlock.evaluator.report.systems import System, group_systems
-from benchlock.evaluator.workflows.compare import check_question, compare_runs, compare_speeds
+from benchlock.evaluator.report.trace_sections import compare_traces
+from benchlock.evaluator.workflows import run_traces
+from benchlock.evaluator.workflows.compare import check_question, compare_runs, compare_speeds, explain_no_interleaving
 from benchlock.evaluator.workflows.comparison_texts import (
     format_flags,
     format_metrics,
@@ -44,15 +47,19 @@ from benchlock.registry.manifests.metric_definitions import is_quality
 from benchlock.registry.requests.request_form import read_document
 
 if TYPE_CHECKING:
-    from benchlock.evaluator.report.sections import Section
     from benchlock.evaluator.statistics.metric_types import Finding
     from benchlock.evaluator.workflows.compare import Comparison
 
 _RUN: Final = "run"
 _unread: Final = UnknownNameError("the run was not read yet")
 RUNS: Final = 20
+"""The largest number of runs on one page that are not of one interleaved comparison."""
+MOST_RUNS: Final = (MAX_COMPARED_LOCKS + 1) * MAX_ROUNDS
 """The largest number of runs on one page."""
 _PAIR: Final = 2
+_TRACED: Final = 4
+"""The largest number of traced runs whose layers are compared with those of the first: each trace takes a second."""
+_SHORT: Final = len("run/") + 10
 _PAIRING_SECONDS: Final = 60.0
 """Maximum seconds of the comparison sample by sample."""
 _STAMP: Final = "Not comparable"
@@ -115,7 +122,6 @@ def make_compare(
     *,
     anyway: bool,
     queue: SqlQueue | None = None,
-    most: int = RUNS,
 ) -> Page:
     """Make the page that compares runs with the first of them.
 
@@ -127,18 +133,18 @@ def make_compare(
             choose another.
         anyway: Whether to show the figures of runs that are not comparable.
         queue: The queue in which the locks of the runs may run in turn; without one, the page has no form for that.
-        most: The maximum number of runs.
 
     Raises:
         InvalidInputError: There are too many runs, all are one measurement, a text is no id of a run, or several ids
             begin with it.
         IntegrityError: A record contradicts its evidence.
     """
-    if len(set(runs)) > most:
-        what = f"{len(set(runs))} runs are too many for one page; the maximum is {most}"
-        raise InvalidInputError(what, where="run", next_step="compare fewer runs, or open a leaderboard: /leaderboards")
-    ids, found = _find_runs(registry, runs)
+    ids, found = _find_runs(registry, runs[: MOST_RUNS + 1])
     recorded = [run for run in found.values() if isinstance(run, Run)]
+    is_whole = len(recorded) == len(ids) and is_one_comparison(recorded)
+    if len(ids) > (MOST_RUNS if is_whole else RUNS):
+        what = f"{len(set(runs))} runs are too many for one page; the maximum is {RUNS}"
+        raise InvalidInputError(what, where="run", next_step="compare fewer runs, or open a leaderboard: /leaderboards")
     locks = {id_: lock for id_, lock in registry.find_locks(run.start.lock for run in recorded).items() if lock}
     pairs = [(locks[run.start.lock], run) for run in recorded if run.start.lock in locks]
     left_out = tuple(f"{id_}: {reason}" for id_ in ids if (reason := _explain_absence(found[id_], locks)) is not None)
@@ -147,13 +153,16 @@ def make_compare(
         "left_out": left_out,
         "found": len(pairs),
         "others": list_others(registry, *pairs[0]) if pairs else (),
-        "is_full": len(ids) == most,
+        "is_full": len(ids) >= RUNS,
         "reasons": (),
         "remarks": (),
         "shows_figures": False,
         "anyway": compare_path(ids, anyway=True),
         "locks": tuple(locks),
         "offer": offer_interleaving(registry, queue, list(locks.values())),
+        "no_interleaving": None,
+        "untraced": (),
+        "is_training": bool(pairs) and pairs[0][0].target is not UNSET,
         "diffs": tuple(_list_diffs(list(locks.values()))),
         "answers": (),
         "usable": (),
@@ -229,8 +238,11 @@ def _add_comparison(
         unread = f"The trainings are not compared: {error.what}"
     context["reasons"] = comparison.reasons
     context["remarks"] = (*comparison.replays, *_list_remarks(comparison), *([unread] if unread else ()))
+    context["no_interleaving"] = explain_no_interleaving(comparison)
     context["flagged"] = _count_flagged([run for _, run in pairs])
     context["advice"] = _advise_on_trace(pairs) if any(map(_TRACE_DIFFERS.search, comparison.reasons)) else None
+    if len(context["locks"]) > 1 and (anyway or all(map(_TRACE_DIFFERS.search, comparison.reasons))):
+        context["untraced"] = tuple(_list_untraced(pairs))
     if comparison.reasons and not anyway:
         return
     context["shows_figures"], context["comparison"] = True, comparison.report()
@@ -253,7 +265,7 @@ def _add_comparison(
 
 def _make_sections(
     registry: LocalRegistry, pairs: Sequence[tuple[Lock, Run]], comparison: "Comparison", *, force: bool
-) -> "tuple[Section, ...]":
+) -> tuple[Section, ...]:
     """Return the sections of the report on the done runs; traces are on the pages of the runs.
 
     Args:
@@ -271,7 +283,25 @@ def _make_sections(
         systems = tuple(System(name_arm(comparison, arm), (arm,), registry.store) for arm in arms)
     else:
         systems, _ = group_systems(done, registry.store, force=force)
-    return (*describe_runs(systems), describe_origin(systems))
+    return (*describe_runs(systems), *_compare_traces(registry, done), describe_origin(systems))
+
+
+def _compare_traces(registry: LocalRegistry, done: Sequence[tuple[Lock, Run]]) -> Iterator[Section]:
+    """Yield the layers of the first traced run beside those of each further one."""
+    traced = [(lock, run) for lock, run in done if run.end is not None and run_traces.ROLE in run.end.blobs][:_TRACED]
+    try:
+        subjects = [
+            (
+                f"{lock.subject.name} {lock.subject.version}, {run.id[:_SHORT]}",
+                run_traces.describe_subject(run, lock, registry.store, registry.home),
+            )
+            for lock, run in traced
+        ]
+    except BenchlockError as error:
+        yield Section("In which layers do the runs differ?", (f"A trace cannot be read: {error.what}.",))
+        return
+    for number, other in enumerate(subjects[1:], 1):
+        yield compare_traces(subjects[0], other, number)
 
 
 def _list_remarks(comparison: "Comparison") -> Iterator[str]:
@@ -326,10 +356,25 @@ def _advise_on_trace(pairs: Sequence[tuple[Lock, Run]]) -> tuple[str, str | None
         f"A trace makes calls slower, so no metric of time can be compared; {kept}. For comparable runs, "
         f"evaluate {other.subject.name} with the trace level of the first run, {level}."
     )
-    if other.model is UNSET:
-        return words, None
-    fields = replace(read_document(other.request, other.framework.name), trace="" if level == "none" else level)
-    return words, with_query("/new", **fields.as_parameters())
+    return words, _request_path(other, level)
+
+
+def _request_path(lock: Lock, trace: str) -> str | None:
+    """Return the path of the form with the request of a lock at a level of trace; None for a lock without a model."""
+    if lock.model is UNSET:
+        return None
+    fields = replace(read_document(lock.request, lock.framework.name), trace="" if trace == "none" else trace)
+    return with_query("/new", **fields.as_parameters())
+
+
+def _list_untraced(pairs: Sequence[tuple[Lock, Run]]) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the locks whose runs lack the trace that they could have: the name, why, and the path of a form with it."""
+    traced = {lock.id: lock for lock, run in pairs if run.end is not None and run_traces.ROLE in run.end.blobs}
+    level = next((str(lock.request["trace"]) for lock in traced.values()), run_traces.LEVEL)
+    untraced = {lock.id: (lock, run) for lock, run in pairs if lock.id not in traced and run_traces.is_traceable(lock)}
+    for lock, run in untraced.values():
+        reason, _ = run_traces.explain_missing_trace(run, lock)
+        yield describe_subject(lock), reason, _request_path(lock, level)
 
 
 def _list_diffs(locks: Sequence[Lock]) -> Iterator[tuple[str, str]]:
@@ -420,7 +465,7 @@ def _stamp(table: Table) -> Table:
     )
 
 
-def _stamp_section(section: "Section") -> "Section":
+def _stamp_section(section: Section) -> Section:
     """Return a section whose question, charts and table say that its runs are not comparable."""
     charts = tuple(
         replace(

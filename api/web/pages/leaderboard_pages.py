@@ -130,6 +130,7 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     limit = " ".join(filter(None, (_describe_limit([group for group, _ in found]), search)))
     context: dict[str, Any] = {
         "dataset": query.dataset,
+        "all_runs": with_query("/runs", dataset=_pin(query.dataset), outcome="done"),
         "boards": tuple(
             (
                 board,
@@ -154,7 +155,13 @@ def make_leaderboard(registry: LocalRegistry, query: LeaderboardQuery) -> Page:
     title = f"Leaderboard of {query.dataset}{f', {query.split}' if query.split else ''}"
     facts = {name: context[name] for name in ("dataset", "limit", "left_out")} | {"split": query.split}
     facts["boards"] = [
-        {"table": board.table.id, "conditions": board.conditions, "reasons": board.reasons} for board in boards
+        {
+            "table": board.table.id,
+            "conditions": board.conditions,
+            "reasons": board.reasons,
+            "differences": board.differences,
+        }
+        for board in boards
     ]
     json_path = with_query(_JSON_PATH, dataset=query.dataset, split=query.split)
     breadcrumbs = (("/leaderboards", "Leaderboards"),)
@@ -221,8 +228,11 @@ def _read_runs(
         elif newest.looked_at < group.runs:
             unsearched.append(group)
     chosen = [pair for pair in pairs if pair[0].id not in usable or explain_unusable_times(pair[1]) is None]
-    flagged = len(pairs) - len(chosen) + sum(passed_over[id_] for id_ in usable)
-    left_out["with flagged times, of locks that have runs whose times are not flagged"] += flagged
+    listed = sum(lock.id not in usable for lock, _ in pairs)
+    unlisted = sum(number for id_, number in passed_over.items() if id_ not in usable)
+    left_out[f"with flagged times, of locks that have no others; the newest {listed} are listed"] = listed + unlisted
+    flagged = len(pairs) - len(chosen) + passed_over.total() - unlisted
+    left_out["with flagged times, of locks that have runs whose times are not flagged"] = flagged
     chosen.sort(key=lambda pair: pair[1].id, reverse=True)
     counts = {reason: number for reason, number in left_out.items() if number}
     return chosen, group_of, counts, _describe_search([group for group in unsearched if group.lock not in usable])

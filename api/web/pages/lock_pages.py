@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
-from benchlock.api.web.choices import list_lock_isolations
+from benchlock.api.web.choices import list_lock_isolations, list_run_options
 from benchlock.api.web.links import lock_diff_path, lock_path, with_query
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.compare_pages import offer_interleaving
@@ -20,6 +20,7 @@ from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_comparison import question_differences
 from benchlock.evaluator.records.run_texts import describe_question, describe_subject
 from benchlock.evaluator.records.run_types import Run, RunFilter
+from benchlock.registry.artifact_names import Kind, parse_reference
 from benchlock.registry.lock.lock_creation import check_own_request, explain_locked_version, known_manifests
 from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform, dump, title
@@ -105,8 +106,7 @@ def make_lock(registry: LocalRegistry, queue: SqlQueue, text: str, isolation: st
     """
     lock = read_lock(registry, text)
     runs = registry.records.list_entries(chosen=RunFilter(lock=lock.id), limit=RUNS)
-    newest = registry.records.list_entries(limit=RUNS, examine=False)
-    others = {run.start.lock: None for run in newest if isinstance(run, Run) and run.start.lock != lock.id}
+    last = runs[0] if runs else None
     context: dict[str, Any] = {
         "lock": lock,
         "summary": describe_subject(lock),
@@ -115,9 +115,10 @@ def make_lock(registry: LocalRegistry, queue: SqlQueue, text: str, isolation: st
         "reasons": tuple(_explain(registry, lock)),
         "change": request_path(lock),
         "download": f"{lock_path(lock.id)}.toml",
-        "others": tuple(others),
+        "others": tuple(_list_others(registry, lock)),
         "isolations": list_lock_isolations(registry, queue, lock, isolation),
-        "last": runs[0].id if runs else "",
+        "last": last.id if last else "",
+        "options": list_run_options(registry, lock, last.start.isolation) if isinstance(last, Run) else "",
         "all_runs": with_query("/runs", lock=lock.id) if len(runs) == RUNS else "",
     }
     tables = {
@@ -126,6 +127,16 @@ def make_lock(registry: LocalRegistry, queue: SqlQueue, text: str, isolation: st
         "runs": Table("runs", "Runs of this lock, newest first", RUN_COLUMNS, list_run_rows(registry, runs)),
     }
     return Page("lock", f"Lock {lock.id[:19]}…", context, tables, f"/v1{lock_path(lock.id)}", (("/runs", "Runs"),))
+
+
+def _list_others(registry: LocalRegistry, lock: Lock) -> Iterator[str]:
+    """Yield the ids of the newest other locks with the same version of the dataset or of the operator."""
+    artifacts = lock.artifacts()
+    kind: Kind = "dataset" if "dataset" in artifacts else "operator"
+    reference = parse_reference(title(kind, artifacts[kind]))
+    for other in registry.catalogue.list_locks_with(reference, RUNS + 1).locks:
+        if other.id != lock.id:
+            yield other.id
 
 
 def request_path(lock: Lock) -> str | None:

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from benchlock.api.local.local_registry import LocalRegistry, now
-from benchlock.api.web.choices import list_machines
+from benchlock.api.web.choices import HOST, list_machines
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
-from benchlock.api.web.pages.request_choices import RequestChoices, find_newest, write_form
+from benchlock.api.web.request_choices import RequestChoices, choose_only, find_newest, write_form
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError
 from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.queue.queue_types import new_job_id
@@ -28,12 +28,13 @@ from benchlock.registry.requests.request_form import (
     RequestFields,
     change_fields,
     check_framework,
+    forget_usual,
     list_settings,
     split_list,
     split_target,
 )
 from benchlock.registry.resolution.conflicts import ConflictError
-from benchlock.registry.text.yaml import entry_lines
+from benchlock.registry.scaffold.request_scaffold import format_request
 from benchlock.registry.versions.range_grammar import list_readings
 
 _PLACE: Final = re.compile(r"(?P<field>\w+)(?:\.(?P<key>\w+)|\[(?P<index>\d{1,3})\])?(?: \(request\))?$")
@@ -86,10 +87,10 @@ def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) ->
         queue: Its queue, whose machines decide which isolations are possible.
         fields: The form as in the address.
     """
-    machines = list_machines(queue)
+    fields, machines = forget_usual(fields), list_machines(queue)
     with registry.catalogue.snapshot(_parse_as_of(fields)) as snapshot:
-        choices = RequestChoices(registry, snapshot, fields, machines)
-        listed = choices.list_all()
+        choices, listed = choose_only(RequestChoices(registry, snapshot, fields, machines))
+    fields = choices.fields
     preview = _preview(registry, fields, choices.model, choices.dataset)
     rows = tuple(
         (
@@ -105,6 +106,7 @@ def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) ->
         "preview": preview,
         "choices": listed,
         "usual_metrics": write_form(replace(fields, metrics=""), choices.model, choices.dataset)["metrics"],
+        "needs_worker": HOST in machines,
         "has_more": any(name.startswith(_MORE) for name in fields.as_parameters()),
         "defaults": {**LIMITS, **SETTINGS, "seed": SEED},
         "settings": list_settings(fields.scenario_name),
@@ -116,7 +118,8 @@ def make_new(registry: LocalRegistry, queue: SqlQueue, fields: RequestFields) ->
         context,
         {"resolution": Table("resolution", "Why these versions", _REASONS, rows)} if rows else {},
         with_query("/v1/requests/preview", **fields.as_parameters()),
-        facts={"fields": context["given"], "choices": listed, **_list_facts(preview)},
+        facts={name: context[name] for name in ("needs_worker", "choices")}
+        | {"fields": context["given"], **_list_facts(preview)},
     )
 
 
@@ -134,6 +137,7 @@ def _list_facts(preview: Preview) -> dict[str, Any]:
 
 def write_request(registry: LocalRegistry, fields: RequestFields) -> dict[str, Any]:
     """Return the request of a form, as its page shows it."""
+    fields = forget_usual(fields)
     model, dataset = (find_newest(registry.catalogue, kind, getattr(fields, kind)) for kind in ("model", "dataset"))
     return write_form(fields, cast("Model | None", model), cast("Dataset | None", dataset))
 
@@ -154,7 +158,7 @@ def _preview(registry: LocalRegistry, fields: RequestFields, model: Model | None
     if preview.missing:
         return preview
     preview.request = document
-    preview.text = "\n".join(line for key, value in document.items() for line in entry_lines(key, value))
+    preview.text = format_request(document)
     try:
         parse_isolation(fields.isolation)
         request = parse_request(document, "request")

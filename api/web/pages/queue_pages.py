@@ -1,6 +1,6 @@
 """The pages of the queue: jobs and machines, one job with the reason for its state, an interleaved comparison."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, get_args
@@ -17,6 +17,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
+from benchlock.evaluator.matrices.matrix_types import ListedMatrix
 from benchlock.evaluator.queue.queue_texts import (
     STATES,
     describe_machine,
@@ -47,6 +48,7 @@ ROWS: Final = 50
 _REFRESH: Final = 5
 _JOBS: Final = (
     Column("job", None, "The id of the job."),
+    Column("why", None, "The reason for its state."),
     Column("state", None, "Its state, and the phase of a job that runs."),
     Column("jobs before it", None, "The number of jobs that wait before it for a machine that can run it."),
     Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
@@ -58,7 +60,6 @@ _JOBS: Final = (
     Column("run", None, "Its run."),
     Column("comparison", None, "The interleaved comparison that it belongs to."),
     Column("submitted", None, "When it was submitted, UTC."),
-    Column("why", None, "The reason for its state."),
 )
 _MACHINES: Final = (
     Column("machine", None, "The name of the machine."),
@@ -84,6 +85,15 @@ _TURNS: Final = (
     Column("run", None, "Its run."),
 )
 
+_MATRICES: Final = (
+    Column("matrix", None, "The id of the matrix."),
+    Column("name", None, "Its name."),
+    Column("runs", None, "The number of its runs."),
+    Column("submitted", None, "When it was submitted, UTC."),
+)
+MATRICES: Final = 10
+"""The number of matrices on the page of the queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueQuery:
@@ -100,7 +110,13 @@ class QueueQuery:
     machine: str = ""
 
 
-def make_queue(registry: LocalRegistry, queue: SqlQueue, query: QueueQuery, state: JobState | None) -> Page:
+def make_queue(
+    registry: LocalRegistry,
+    queue: SqlQueue,
+    query: QueueQuery,
+    state: JobState | None,
+    matrices: Sequence[ListedMatrix] = (),
+) -> Page:
     """Make the page of the queue: jobs, newest first, and machines by name.
 
     Args:
@@ -108,7 +124,9 @@ def make_queue(registry: LocalRegistry, queue: SqlQueue, query: QueueQuery, stat
         queue: Its queue.
         query: The state of the page as in the address.
         state: The same state of jobs, parsed.
+        matrices: The matrices that were submitted last.
     """
+    listed = tuple((each.id, each.name, each.runs, f"{each.submitted_at:%Y-%m-%d %H:%M}") for each in matrices)
     before = parse_job_id(decode_cursor(query.cursor, 1)[0]) if query.cursor else None
     jobs = queue.jobs(state=state, before=before, limit=ROWS + 1)
     machines = queue.machines(after=MachineId(query.machine) if query.machine else None, limit=ROWS + 1)
@@ -129,28 +147,27 @@ def make_queue(registry: LocalRegistry, queue: SqlQueue, query: QueueQuery, stat
         {
             "jobs": Table("jobs", "Jobs, newest first", _JOBS, _list_job_rows(registry, explanations)),
             "machines": Table("machines", "Machines", _MACHINES, tuple(map(_make_machine_row, machines[:ROWS]))),
+            **({"matrices": Table("matrices", "Matrices, newest first", _MATRICES, listed)} if listed else {}),
         },
         with_query("/v1/jobs", **given, cursor=query.cursor),
     )
 
 
-def _list_job_rows(registry: LocalRegistry, explanations: Iterable[Explanation]) -> tuple[tuple[Cell, ...], ...]:
-    names: dict[Digest, tuple[str | None, ...]] = {}
+def _list_job_rows(registry: LocalRegistry, explanations: Sequence[Explanation]) -> tuple[tuple[Cell, ...], ...]:
+    locks = registry.find_locks(explanation.job.lock for explanation in explanations)
     rows: list[tuple[Cell, ...]] = []
     for explanation in explanations:
         job = explanation.job
-        if job.lock not in names:
-            names[job.lock] = describe_lock(find_lock(registry, job.lock))
         rows.append((
             job.id,
+            shorten(explanation.sentence, SUMMARY),
             job_state(job),
             explanation.ahead if job.state == "queued" else None,
-            *names[job.lock],
+            *describe_lock(locks[job.lock]),
             job.machine,
             job.run,
             None if job.part_of is None else job.part_of.id,
             f"{job.submitted_at:%Y-%m-%d %H:%M}",
-            shorten(explanation.sentence, SUMMARY),
         ))  # fmt: skip
     return tuple(rows)
 
@@ -168,7 +185,13 @@ def _make_machine_row(machine: Machine) -> tuple[Cell, ...]:
     )
 
 
-def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunId | None = None) -> Page:
+def make_job(
+    registry: LocalRegistry,
+    queue: SqlQueue,
+    id_: JobId,
+    against: RunId | None = None,
+    cell: tuple[Digest, str] | None = None,
+) -> Page:
     """Make the page of a job, which renews itself until the job ends.
 
     Args:
@@ -176,6 +199,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunI
         queue: Its queue.
         id_: The job.
         against: The run that the job repeats; None for the latest one before it.
+        cell: The matrix of the job and the name of its cell; None if it belongs to no matrix.
 
     Raises:
         UnknownNameError: There is no such job.
@@ -201,6 +225,7 @@ def make_job(registry: LocalRegistry, queue: SqlQueue, id_: JobId, against: RunI
             "verdict": _find_verdict(registry, job, against),
             "against": against or job.run or "",
             "is_live": is_live,
+            "cell": cell,
             "isolations": () if is_live else list_lock_isolations(registry, queue, lock, ""),
             "events": f"{job_path(job.id)}/events" if is_live else "",
             "key": live[id_].key,
@@ -311,7 +336,7 @@ def make_comparison(
     if len(runs) < len(jobs):
         page = _make_progress(registry, queue, jobs)
     elif len({job.lock for job in jobs}) > 1:
-        page = make_compare(registry, runs, anyway=anyway, queue=queue, most=len(runs))
+        page = make_compare(registry, runs, anyway=anyway, queue=queue)
     else:
         page = make_verdict(registry, runs[-1], against, queue)
         return replace(page, json_path=f"/v1/comparisons/interleaved/{comparison}")

@@ -1,13 +1,21 @@
 """The pages of runs: the list, one run with its results, evidence and report, and its wrong samples."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, get_args
 
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.api.web.choices import list_lock_isolations
-from benchlock.api.web.links import find_downloads, name_run_file, run_path, with_query
+from benchlock.api.web.choices import list_lock_isolations, list_run_options
+from benchlock.api.web.links import (
+    compare_path,
+    comparison_path,
+    find_downloads,
+    job_path,
+    name_run_file,
+    run_path,
+    with_query,
+)
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.queue_pages import LivePart, make_live
 from benchlock.api.web.pages.verdict_pages import find_earlier
@@ -19,7 +27,9 @@ from benchlock.evaluator.analysis.tables import Column, Table
 from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
 from benchlock.evaluator.evidence.wrong_samples import WrongSamples, find_wrong_samples
 from benchlock.evaluator.harness_releases import is_released
+from benchlock.evaluator.queue.queue_types import Job
 from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.evaluator.records.comparison_types import read_turn
 from benchlock.evaluator.records.evidence_status import SCRATCH, EvidenceStatus
 from benchlock.evaluator.records.resource_texts import describe_resources
 from benchlock.evaluator.records.run_texts import (
@@ -37,16 +47,16 @@ from benchlock.evaluator.records.run_texts import (
 from benchlock.evaluator.records.run_types import ALL_RUNS, Outcome, Run, RunEnd, RunFilter, RunId, parse_run_id
 from benchlock.evaluator.records.time_texts import list_time_notes
 from benchlock.evaluator.records.timing_validity import (
-    CLOCKS_DISAGREE,
-    clocks_disagree,
+    calls_of,
+    describe_clocks,
     explain_unusable_times,
-    flag_of,
+    list_flags,
     validity_of,
 )
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.report.report_files import make_report
 from benchlock.evaluator.report.sections import list_charts
-from benchlock.evaluator.report.single_run import chart_confusion
+from benchlock.evaluator.report.single_run import chart_confusion, tabulate_calls
 from benchlock.evaluator.report.systems import group_systems
 from benchlock.evaluator.statistics.metric_types import Metric, format_value
 from benchlock.evaluator.workflows import run_traces
@@ -120,6 +130,8 @@ class RunQuery:
     """The state of the list of runs in its address; texts are as the reader wrote them."""
 
     model: str = ""
+    operator: str = ""
+    recipe: str = ""
     dataset: str = ""
     outcome: str = ""
     since: str = ""
@@ -128,7 +140,7 @@ class RunQuery:
 
     def as_parameters(self) -> dict[str, str]:
         """Return the parameters without the cursor."""
-        return {name: getattr(self, name) for name in ("model", "dataset", "outcome", "since", "lock")}
+        return {name: value for name, value in asdict(self).items() if name != "cursor"}
 
 
 def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Page:
@@ -171,6 +183,7 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
     run = registry.records.get(id_)
     lock = registry.read_lock(run.start.lock)
     outcome = "running" if run.end is None else run.end.outcome
+    job = _find_job(queue, run)
     tables: dict[str, Table] = {}
     context: dict[str, Any] = {
         "run": run,
@@ -180,18 +193,22 @@ def make_run(registry: LocalRegistry, queue: SqlQueue, id_: RunId) -> Page:
         "bibtex": cite_run(run, lock),
         "notices": tuple(_list_notices(run, lock)),
         "notes": (),
+        "is_flagged": explain_unusable_times(run) is not None,
         "shown": {},
         "log": _read_log(registry, run),
         "earlier": None if run.end is None else find_earlier(registry, run),
         "others": list_others(registry, lock, run),
+        "compared": _find_comparison(registry, run, job),
+        "job": "" if job is None or run.end is None else job_path(job.id),
         "sections": (),
         "section_tables": (),
         "confusion": None,
         "subject": tuple(describe_question(lock).items()),
-        "surroundings": (*_name_machine(queue, run), *describe_surroundings(run).items()),
+        "surroundings": (*_name_machine(job), *describe_surroundings(run).items()),
         "resources": (),
         "evidence": "",
         "isolations": list_lock_isolations(registry, queue, lock, run.start.isolation),
+        "options": list_run_options(registry, lock, run.start.isolation),
         "is_traced": run.end is not None and "trace" in run.end.blobs,
         "has_samples": run.end is not None and "predictions" in run.end.blobs and any(map(is_quality, lock.metrics)),
     }
@@ -220,7 +237,7 @@ def _caption_charts(run: Run, lock: Lock) -> Iterator[str]:
     yield describe_subject(lock)
     cpu = run.start.host.get("cpu_model", "unknown CPU")
     yield f"{run.id} on {run.start.platform_name}, {cpu}, {run.start.isolation}"
-    yield from (words for kind, words in list_time_notices(run) if kind == "bad")
+    yield from (notice[1] for notice in list_time_notices(run) if notice[0] == "bad")
     yield "Error bars, where drawn, are 95 % intervals."
 
 
@@ -321,12 +338,29 @@ def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
     return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
 
 
-def _name_machine(queue: SqlQueue, run: Run) -> tuple[tuple[str, str], ...]:
-    """Return the name of the worker's machine; nothing for a run that was not queued here."""
+def _find_job(queue: SqlQueue, run: Run) -> Job | None:
+    """Return the job of a run; None for a run that was not queued here, or whose job was tried again."""
     id_ = queue.job_of_run(run.id)
     job = None if id_ is None else queue.job(id_)
-    # A job that was tried again names the machine of its last run alone.
-    return (("machine", job.machine),) if job is not None and job.machine is not None and job.run == run.id else ()
+    return job if job is not None and job.run == run.id else None
+
+
+def _name_machine(job: Job | None) -> tuple[tuple[str, str], ...]:
+    """Return the name of the worker's machine; nothing without a job."""
+    return (("machine", job.machine),) if job is not None and job.machine is not None else ()
+
+
+def _find_comparison(registry: LocalRegistry, run: Run, job: Job | None) -> tuple[str, str] | None:
+    """Return the path of the interleaved comparison of a run, and the place of the run in it; None without one."""
+    turn = read_turn(run)
+    ids = () if turn is None else registry.records.list_compared(run.id, turn.id)
+    if turn is None or run.id not in ids or len(ids) == 1:
+        return None
+    path = compare_path(ids) if job is None or job.part_of is None else comparison_path(turn.id)
+    return (
+        path,
+        f"Run of an interleaved comparison, round {turn.round} of {turn.rounds}{', control' if turn.control else ''}",
+    )
 
 
 def _describe_evidence(status: EvidenceStatus | None, end: RunEnd) -> str:
@@ -355,6 +389,8 @@ def _add_results(
         is_timed = any(not is_quality(metric.name) and format_interval(metric) != "-" for metric in run.end.metrics)
         notes = list_footnotes(run.end.metrics, is_server=lock.scenario["name"] == "server")
         times = list_time_notes(run.end, str(lock.scenario["name"]))
+        if calls := calls_of(run):
+            tables["calls"] = tabulate_calls(run.end.metrics, calls)
         context["notes"] = (*times, *notes, *([SINGLE_RUNS] if is_timed else ()))
     if run.end.outcome == "done" and run.evidence is not None and run.evidence.state == "verified":
         try:
@@ -425,8 +461,8 @@ def _judge_claims(registry: LocalRegistry, run: Run, lock: Lock) -> Table:
     return Table("claims", "Claims of the model", _CLAIMS, rows)
 
 
-def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield what a reader must know before all else, each with the class of its mark."""
+def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, ...]]:
+    """Yield what a reader must know before all else: the class of its mark, and paragraphs."""
     if run.end is None:
         yield "", "The run is in progress, or its host lost it. This page renews itself until the run ends."
     elif run.end.outcome == "failed":
@@ -443,18 +479,21 @@ def _list_notices(run: Run, lock: Lock) -> Iterator[tuple[str, str]]:
     yield from list_time_notices(run)
 
 
-def list_time_notices(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield whether the times of a run are usable, and below that LoadGen's verdict, which says less."""
-    if clocks_disagree(run):
-        yield "bad", f"Times are unusable: {CLOCKS_DISAGREE}"
-    if flag := flag_of(run):
-        yield "bad", f"Flagged: {flag}"
+def list_time_notices(run: Run) -> Iterator[tuple[str, ...]]:
+    """Yield whether the times of a run are usable, with causes and next steps, and below that LoadGen's verdict.
+
+    Each is the class of its mark, and paragraphs.
+    """
+    if clocks := describe_clocks(run):
+        yield "bad", f"Times are unusable: {clocks.cause}", clocks.advice
+    yield from (("bad", f"Flagged: {flag.cause}", flag.advice) for flag in list_flags(run))
     validity = validity_of(run)
     if validity is not None and validity.valid:
         is_usable = explain_unusable_times(run) is None
         yield "good" if is_usable else "neutral", f"LoadGen's own rules were met ({validity.words})"
     elif validity is not None:
-        yield "bad", f"LoadGen result: {validity.words}"
+        advice = (f"Next: {validity.next_step}.",) if validity.next_step else ()
+        yield "bad", f"LoadGen result: {validity.words}", *advice
 
 
 def _read_log(registry: LocalRegistry, run: Run) -> str:

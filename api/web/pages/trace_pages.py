@@ -59,7 +59,9 @@ def make_trace(registry: LocalRegistry, id_: RunId, focus: str = "") -> Page:
     }
     title = f"Trace of {lock.subject.name} {lock.subject.version}"
     if run.end is None or run_traces.ROLE not in run.end.blobs:
-        return Page("trace", title, context | {"names": ()}, breadcrumbs=breadcrumbs, json_path=f"/v1{path}")
+        reason, next_step = run_traces.explain_missing_trace(run, lock)
+        context |= {"names": (), "reason": reason, "next_step": next_step, "path": path}
+        return Page("trace", title, context, breadcrumbs=breadcrumbs, json_path=f"/v1{path}")
     whole = analyze(run_traces.describe_subject(run, lock, registry.store, registry.home), tuple(ANALYSES))
     by_name = {table.id: table for table in whole}
     icicle = _draw_icicle(by_name, focus)

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import UNSET
 
 from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.web.choices import list_run_options
 from benchlock.api.web.links import run_path
 from benchlock.api.web.page import Page
 from benchlock.api.web.pages.lock_pages import request_path
@@ -165,6 +166,7 @@ def make_verdict(registry: LocalRegistry, id_: RunId, against: RunId | None, que
         "offer": None if is_training else offer_repetition(registry, queue, lock, runs[1]),
         "change": request_path(lock),
         "choices": _list_choices(registry, runs[1], runs[0]),
+        "options": list_run_options(registry, lock, runs[0].start.isolation),
     }
     return Page("verdict", "Is the result reproduced?", context, tables, None, breadcrumbs)
 

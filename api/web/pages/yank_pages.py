@@ -1,6 +1,6 @@
 """The pages of what uses a version, and on which it is yanked or unyanked."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -12,7 +12,7 @@ from benchlock.api.web.run_lists import RUN_COLUMNS, list_run_rows
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import REASON
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
-from benchlock.evaluator.records.run_types import RunFilter, VersionSelector
+from benchlock.evaluator.records.run_types import SELECTED_KINDS, filter_version
 from benchlock.registry.artifact_names import Reference
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.version_uses import ListedLock, YankChange
@@ -29,6 +29,12 @@ _LOCKS: Final = (
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("runs", None, "The number of its runs, in any state."),
+)
+_PROMOTED: Final = (
+    Column("artifact", None, "The model, whose manifest states the lock."),
+    Column("lock", None, "The lock of the training."),
+    Column("run", None, "The newest run of the lock that recorded the weights of the model."),
+    Column("weights", None, "Which of its files they are."),
 )
 _VERSIONS: Final = (
     Column("artifact", None, "The version that needs it."),
@@ -65,11 +71,8 @@ def make_yank(registry: LocalRegistry, reference: Reference, at: datetime) -> Pa
             "history", "Yanks and their undoings, newest first", _HISTORY, tuple(map(_list_change, changes))
         ),
     }
-    if reference.kind in ("model", "dataset"):
-        selector, since = VersionSelector.parse(f"{name}@={version}"), at - _PERIOD
-        is_model = reference.kind == "model"
-        chosen = RunFilter(model=selector, since=since) if is_model else RunFilter(dataset=selector, since=since)
-        runs = registry.records.list_entries(chosen=chosen, limit=ROWS)
+    if reference.kind in SELECTED_KINDS:
+        runs = registry.records.list_entries(chosen=filter_version(reference, since=at - _PERIOD), limit=ROWS)
         title = f"Runs of the last {_PERIOD.days} days, at most the newest {ROWS}"
         tables["runs"] = Table("runs", title, RUN_COLUMNS, list_run_rows(registry, runs))
     path = artifact_path(reference.kind, name, version)
@@ -97,7 +100,7 @@ def _list_change(change: YankChange) -> tuple[Cell, ...]:
 
 
 def make_used_by(registry: LocalRegistry, reference: Reference, versions: str, locks: str) -> Page:
-    """Make the page of what uses a version: the versions that need it, and the locks that pin it.
+    """Make the page of what uses a version: the versions that need it, its locks, and the models promoted from them.
 
     Args:
         registry: The registry.
@@ -129,6 +132,7 @@ def make_used_by(registry: LocalRegistry, reference: Reference, versions: str, l
         {
             "versions": Table("versions", "Versions that need it", _VERSIONS, rows),
             "locks": tabulate_locks(registry, pinned.locks),
+            **tabulate_promoted(registry, reference, ROWS),
         },
         f"/v1{used_by_path(target, versions, locks)}",
         ((path, f"{reference.name} {reference.version}"),),
@@ -146,10 +150,21 @@ def _read_place(cursor: str) -> tuple[datetime, str]:
         raise InvalidInputError(what, where="locks", next_step="leave out locks for the first page") from None
 
 
-def tabulate_locks(registry: LocalRegistry, locks: Iterable[ListedLock]) -> Table:
+def tabulate_locks(registry: LocalRegistry, locks: Sequence[ListedLock]) -> Table:
     """Return locks as a table, with the numbers of their runs."""
+    counts = registry.records.count_each([lock.id for lock in locks])
     rows = tuple(
-        (lock.id, f"{lock.created_at:%Y-%m-%d %H:%M}", lock.model, lock.dataset, registry.records.count(lock.id))
+        (lock.id, f"{lock.created_at:%Y-%m-%d %H:%M}", lock.model, lock.dataset, counts.get(lock.id, 0))
         for lock in locks
     )
     return Table("locks", "Locks with this version, newest first", _LOCKS, rows)
+
+
+def tabulate_promoted(registry: LocalRegistry, reference: Reference, limit: int) -> dict[str, Table]:
+    """Return the models that were promoted from trainings with a recipe or a dataset; nothing for other kinds."""
+    if reference.kind not in ("recipe", "dataset"):
+        return {}
+    models = registry.records.list_promoted(reference, limit)
+    rows = tuple((f"model/{one.name}@{one.version}", one.lock, one.run, one.role) for one in models)
+    title = f"Models promoted from its newest trainings, at most {limit}"
+    return {"promoted": Table("promoted", title, _PROMOTED, rows)}

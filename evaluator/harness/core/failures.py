@@ -3,12 +3,21 @@
 from contextlib import AbstractContextManager
 from typing import Literal, get_args
 
-FailureClass = Literal["out-of-memory", "crash", "load", "step", "predict", "non-finite", "golden", "loadgen-invalid"]
+FailureClass = Literal[
+    "out-of-memory", "crash", "load", "step", "predict", "non-finite", "golden", "loadgen-invalid", "desync"
+]
 
 _LONGEST_REASON = 600
-# Messages of failed allocations for which frameworks raise no MemoryError: libstdc++ through ONNX Runtime, PyTorch's
-# allocator, TensorFlow's error code and its allocator.
-_MEMORY_WORDS = ("bad_alloc", "not enough memory", "can't allocate memory", "RESOURCE_EXHAUSTED", "OOM when allocating")
+# Messages of failed allocations for which frameworks raise no MemoryError: libstdc++ through ONNX Runtime, its arena,
+# PyTorch's allocator, TensorFlow's error code and its allocator.
+_MEMORY_WORDS = (
+    "bad_alloc",
+    "Failed to allocate memory",
+    "not enough memory",
+    "can't allocate memory",
+    "RESOURCE_EXHAUSTED",
+    "OOM when allocating",
+)
 
 
 class Failure(Exception):  # noqa: N818 - a failure is a result with a class, not an error of the harness

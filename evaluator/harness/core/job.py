@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .scenarios import Accuracy, Scenario
+from .scenarios import PART, Accuracy, MicroBatch, Scenario
 
 Stage = Literal["whole", "unlabel", "predict", "score"]
 """The part of a job that one process or container runs.
@@ -40,6 +40,10 @@ TIME_METRICS = (
     PEAK,
     "cold_start",
     *(f"cold_start_{name}" for name in COLD_PHASES),
+    "outputs_equal",
+    "outputs_difference",
+    "peak_memory",
+    "batch_latency",
 )
 
 
@@ -299,6 +303,9 @@ class Job:
             return (self.stage,)
         if self.golden is not None:
             return ("golden",)
+        if isinstance(self.scenario, MicroBatch):
+            golden = ("golden",) if self.model.golden is not None else ()
+            return (*golden, *(f"{PART}{place}" for place in range(len(self.scenario.parts))))
         performance = not isinstance(self.scenario, Accuracy)
         accuracy = bool(self.quality_metrics) or not performance
         # The first phase that loads the model checks the golden tensors; a timed phase never does.

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from .distributed_job import DistributedJob, parse_distributed_job
 from .job import (
     CLASS_METRICS,
     QUALITY_METRICS,
@@ -34,6 +35,8 @@ from .operator_job import OperatorJob, parse_operator_job
 from .scenarios import Accuracy, JobError, check_minimum, parse_scenario, read_optional, read_required
 from .training_job import TrainingJob, parse_training_job
 
+AnyJob = Job | OperatorJob | TrainingJob | DistributedJob
+"""A job of any level."""
 _INPUTS = ("image", "audio", "text", "tensor", "constant", "state")
 _OUTPUTS = ("class-scores", "class-index", "tensor", "value", "mask", "boxes", "box-scores", "state")
 _RESETS = ("sample", "never")
@@ -159,7 +162,7 @@ _DETECTING = ("map", "map_50")
 _PREDICTOR = re.compile(r"[a-z][a-z0-9_]*")
 
 
-def read_job(path: Path) -> Job | OperatorJob | TrainingJob:
+def read_job(path: Path) -> AnyJob:
     """Read the job in the file ``path``.
 
     Raises:
@@ -175,14 +178,25 @@ def read_job(path: Path) -> Job | OperatorJob | TrainingJob:
         raise JobError(f"{path}: schema {document.get('schema')!r}, this harness reads {SCHEMA}")
     if "operator" in document:
         return parse_operator_job(document)
+    if "distribution" in document:
+        return parse_distributed(document)
     return parse_training(document) if "network" in document else parse_job(document)
 
 
 def parse_training(document: Mapping[str, Any]) -> TrainingJob:
-    """Parse the content of a job.json with a recipe. Raise as ``parse_job``."""
+    """Parse the content of a job.json with a recipe and a target. Raise as ``parse_job``."""
+    return parse_training_job(document, _parse_evaluation(document))
+
+
+def parse_distributed(document: Mapping[str, Any]) -> DistributedJob:
+    """Parse the content of a job.json with a recipe and a distribution. Raise as ``parse_job``."""
+    return parse_distributed_job(document, _parse_evaluation(document))
+
+
+def _parse_evaluation(document: Mapping[str, Any]) -> Job:
     evaluation = read_required(document, "evaluation", dict, "")
     isolation = read_optional(document, "isolation", str, "") or ""
-    return parse_training_job(document, parse_job({**evaluation, "isolation": isolation}))
+    return parse_job({**evaluation, "isolation": isolation})
 
 
 def parse_job(document: Mapping[str, Any]) -> Job:

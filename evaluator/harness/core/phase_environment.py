@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from .failures import Failure
-from .job import Job
+from .job_parser import AnyJob
 from .operator_job import OperatorJob
-from .training_job import TrainingJob
+from .training_job import RecipeJob
 
 _DISTRIBUTIONS = {"PIL": "pillow", "mlperf_loadgen": "mlcommons-loadgen"}
 """The distribution of a module, where its name differs from the module's."""
@@ -35,7 +35,7 @@ def explain_missing_library(what: str) -> Iterator[None]:
         raise missing_library_failure(error.name or str(error), what) from error
 
 
-def find_missing_library(job: Job | OperatorJob | TrainingJob) -> Failure | None:
+def find_missing_library(job: AnyJob) -> Failure | None:
     """Return the failure for the first optional library that the job needs and that is not installed.
 
     The check runs before anything is loaded. Other jobs can still run in the same environment.
@@ -45,13 +45,13 @@ def find_missing_library(job: Job | OperatorJob | TrainingJob) -> Failure | None
     )
 
 
-def _wanted(job: Job | OperatorJob | TrainingJob) -> Iterator[tuple[str, str]]:
+def _wanted(job: AnyJob) -> Iterator[tuple[str, str]]:
     """Yield each optional module that the job needs, and the part of the job that needs it."""
     if isinstance(job, OperatorJob):
         if job.operator.reference is None:
             yield "onnx", "the reference onnx"
         return
-    job = job.evaluation if isinstance(job, TrainingJob) else job
+    job = job.evaluation if isinstance(job, RecipeJob) else job
     if job.dataset.format == "parquet":
         yield "pyarrow", "a dataset in parquet"
     for metric in job.metrics:

@@ -10,6 +10,8 @@ from typing import Any
 
 _PROCESS = Path("/proc/self")
 _GROUPS = Path("/sys/fs/cgroup")
+_FORGET_PEAK = "5"
+"""The order to ``/proc/self/clear_refs`` (proc(5)) that resets ``VmHWM`` to the present size."""
 _PEAKS = ("memory.peak", "memory/memory.max_usage_in_bytes")
 """The peak of a container's memory under its control group: version 2, and version 1."""
 
@@ -33,11 +35,11 @@ def measure_usage(process: Path = _PROCESS) -> Iterator[dict[str, Any]]:
     for name, end in _count(process).items():
         start = before[name]
         usage[name] = None if start is None or end is None else end - start
-    cpus, peak = len(os.sched_getaffinity(0)), _read_field(process / "status", "VmHWM")
+    cpus = len(os.sched_getaffinity(0))
     usage |= {
         "cpus": cpus,
         "cpu_utilization": usage["cpu_seconds"] / (usage["seconds"] * cpus),
-        "process_peak_bytes": None if peak is None else peak * 1024,
+        "process_peak_bytes": read_peak(process),
     }
 
 
@@ -53,6 +55,21 @@ def _count(process: Path) -> dict[str, float | None]:
         "involuntary_switches": usage.ru_nivcsw,
         "read_bytes": _read_field(process / "io", "read_bytes"),
     }
+
+
+def reset_peak(process: Path = _PROCESS) -> bool:
+    """Let the kernel forget the peak of this process's resident memory; return False where that is refused."""
+    try:
+        (process / "clear_refs").write_text(_FORGET_PEAK, "ascii")
+    except OSError:
+        return False
+    return True
+
+
+def read_peak(process: Path = _PROCESS) -> int | None:
+    """Return the peak of this process's resident memory in bytes, file pages included; None if it cannot be read."""
+    peak = _read_field(process / "status", "VmHWM")
+    return None if peak is None else peak * 1024
 
 
 def _read_field(path: Path, name: str) -> int | None:

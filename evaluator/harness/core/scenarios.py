@@ -52,6 +52,10 @@ def path(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
+MAX_NETWORKS = 8
+"""The maximum length of the list of numbers of parts."""
+PART = "parts-"
+"""The beginning of the name of a phase that computes a batch in parts; the place in the list follows."""
 ROUNDS = 10
 """The number of turns of each batch size in a sweep."""
 
@@ -120,9 +124,19 @@ class ColdStart:
     repeats: int
 
 
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One batch in each number of ``parts``, in a fresh process each: ``repeats`` timed batches after the warm-up."""
+
+    warmup: int
+    batch: int
+    parts: tuple[int, ...]
+    repeats: int
+
+
 LoadGenScenario = SingleStream | MultiStream | Server | Offline
 """Scenarios that LoadGen drives."""
-Scenario = Accuracy | LoadGenScenario | BatchSweep | ColdStart
+Scenario = Accuracy | LoadGenScenario | BatchSweep | ColdStart | MicroBatch
 
 
 def samples_per_query(scenario: LoadGenScenario) -> int:
@@ -165,6 +179,14 @@ def _positive(table: Mapping[str, Any], key: str) -> float:
     return value
 
 
+def _parts(table: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """Return the numbers of parts of a batch, ascending."""
+    parts = _batches(table, key)
+    if len(parts) > MAX_NETWORKS or parts[-1] > read_required(table, "batch", int, "scenario"):
+        raise JobError(f"scenario.{key}: at most {MAX_NETWORKS} numbers, none above the batch")
+    return parts
+
+
 def _batches(table: Mapping[str, Any], key: str) -> tuple[int, ...]:
     batches = read_required(table, key, list, "scenario")
     for index, batch in enumerate(batches):
@@ -186,6 +208,7 @@ _SETTINGS: Mapping[str, Callable[[Mapping[str, Any], str], Any]] = {
     "target_qps": _positive,
     "target_latency": _positive,
     "batches": _batches,
+    "parts": _parts,
 }
 _SCENARIOS: Mapping[str, tuple[Callable[..., Scenario], tuple[str, ...]]] = {
     "accuracy": (Accuracy, ("batch",)),
@@ -195,4 +218,5 @@ _SCENARIOS: Mapping[str, tuple[Callable[..., Scenario], tuple[str, ...]]] = {
     "offline": (Offline, ("batch", "min_samples", "min_duration")),
     "batch_sweep": (BatchSweep, ("batches",)),
     "cold_start": (ColdStart, ("repeats",)),
+    "micro_batch": (MicroBatch, ("batch", "parts", "repeats")),
 }

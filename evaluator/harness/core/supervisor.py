@@ -63,11 +63,11 @@ def run_phase(
     arguments = ["--rate", repr(rate)] if rate is not None else []
     silence = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     return _watched(
-        phase, output, lambda: _spawn(phase, job_folder, output, phase_variables(threads), silence, arguments)
+        phase, output, lambda: spawn_phase(phase, job_folder, output, phase_variables(threads), silence, arguments)
     )
 
 
-def _spawn(
+def spawn_phase(
     phase: str,
     job_folder: Path,
     output: Path,
@@ -100,8 +100,8 @@ class PhaseProcess:
         self._socket, theirs = socket.socketpair()
         stdin = (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)
         environment = {**phase_variables(threads), **(variables or {})}
-        with theirs, _explain_full_group(phase):
-            self._process: int | None = _spawn(phase, job_folder, output, environment, stdin)
+        with theirs, explain_full_group(phase):
+            self._process: int | None = spawn_phase(phase, job_folder, output, environment, stdin)
         self._lines = self._socket.makefile("rb")
 
     def send(self, order: bytes) -> None:
@@ -133,7 +133,7 @@ class PhaseProcess:
         assert self._process is not None
         process, self._process = self._process, None
         _, status = os.waitpid(process, 0)
-        return _read_report(self._phase, self._report, status, self._kills)
+        return read_report(self._phase, self._report, status, self._kills)
 
     def close(self) -> None:
         """Kill the process if it has not ended."""
@@ -175,9 +175,14 @@ def _work(work: Callable[[], None], variables: Mapping[str, str]) -> NoReturn:
     except BaseException:  # noqa: BLE001 - as the interpreter does at its end
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        end_process(code)
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process with an exit code; what it has printed is written, and no destructor runs."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[str, Any], float]:
@@ -188,7 +193,7 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
     report = phase_report(output, phase)
     report.unlink(missing_ok=True)
     kills, began = oom_kills(), time.perf_counter()
-    with _explain_full_group(phase):
+    with explain_full_group(phase):
         process = start()
     try:
         _, status = os.waitpid(process, 0)
@@ -197,11 +202,11 @@ def _watched(phase: str, output: Path, start: Callable[[], int]) -> tuple[dict[s
         os.waitpid(process, 0)
         raise
     seconds = time.perf_counter() - began
-    return _read_report(phase, report, status, kills), seconds
+    return read_report(phase, report, status, kills), seconds
 
 
 @contextmanager
-def _explain_full_group(phase: str) -> Iterator[None]:
+def explain_full_group(phase: str) -> Iterator[None]:
     """Turn the kernel's error when a control group has reached its limit of tasks into a failure."""
     try:
         yield
@@ -210,8 +215,18 @@ def _explain_full_group(phase: str) -> Iterator[None]:
         raise Failure("crash", f"the {phase} phase {reason}") from error
 
 
-def _read_report(phase: str, report: Path, status: int, kills: int) -> dict[str, Any]:
-    """Return the report of a phase whose process has ended; raise the failure that it reports, or that of its death."""
+def read_report(phase: str, report: Path, status: int, kills: int) -> dict[str, Any]:
+    """Return the report of a phase whose process has ended.
+
+    Args:
+        phase: The name of the phase.
+        report: The path of its report, which is removed.
+        status: How its process ended, as from ``os.waitpid``.
+        kills: The counter ``oom_kill`` before its start.
+
+    Raises:
+        Failure: The failure that the phase reports, or that of its death.
+    """
     if not report.exists():
         code = os.waitstatus_to_exitcode(status)
         raise describe_death(phase, code, memory_ran_out=oom_kills() > kills)

@@ -1,6 +1,6 @@
 """The job of a training: a recipe, the split to learn, the target, and one seed for each repeat."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -46,17 +46,15 @@ class Target:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """A job that trains a recipe several times, each time with its own seed in a fresh process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeJob:
+    """What every job of a recipe has.
 
     Attributes:
         network: The function that builds the network.
         settings: Optimizer, loss, batch, sampler and evaluation, all values set.
         dataset: The split to learn.
-        evaluation: The job that evaluates trained weights on the split of the target.
-        target: The quality to reach.
-        epochs: The maximum number of epochs.
+        evaluation: The job that evaluates trained weights.
         deterministic: Whether the framework uses deterministic algorithms only.
         seeds: The seed of each repeat.
         environment: The values of variables that may change bits; None for a variable that must be absent.
@@ -67,8 +65,6 @@ class TrainingJob:
     settings: Mapping[str, Any]
     dataset: Dataset
     evaluation: Job
-    target: Target
-    epochs: int
     deterministic: bool
     seeds: tuple[int, ...]
     environment: Mapping[str, str | None]
@@ -99,6 +95,19 @@ class TrainingJob:
         """The metadata of the tensor files that the job writes, except weights."""
         return self.evaluation.file_metadata
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob(RecipeJob):
+    """A job that trains a recipe several times, each time with its own seed in a fresh process.
+
+    Attributes:
+        target: The quality to reach, on the split of ``evaluation``.
+        epochs: The maximum number of epochs.
+    """
+
+    target: Target
+    epochs: int
+
     @property
     def phases(self) -> tuple[str, ...]:
         """The phases to run, in order: each repeat in its own process, the evaluation of all weights, a breakdown."""
@@ -112,7 +121,7 @@ def derive_purpose_seed(seed: int, purpose: str) -> int:
 
 
 def parse_training_job(document: Mapping[str, Any], evaluation: Job) -> TrainingJob:
-    """Parse the content of a job.json with a recipe.
+    """Parse the content of a job.json with a recipe and a target.
 
     Args:
         document: The content.
@@ -121,31 +130,46 @@ def parse_training_job(document: Mapping[str, Any], evaluation: Job) -> Training
     Raises:
         JobError: A key is missing or wrong; the message has its path.
     """
-    metrics = tuple(read_required(document, "metrics", list, ""))
-    for index, name in enumerate(metrics):
-        if name not in METRICS:
-            raise JobError(f"metrics[{index}]: {name!r} is not supported")
     scenario, target = (read_required(document, key, dict, "") for key in ("scenario", "target"))
     if scenario.get("name") != "time_to_quality" or target.get("metric") != _QUALITY:
         raise JobError(f"scenario: only time_to_quality with a target of {_QUALITY} is supported")
-    dataset = read_required(document, "dataset", dict, "")
-    code = read_required(document, "network", dict, "")
-    seeds = tuple(read_required(document, "seeds", list, ""))
-    if not 1 <= len(seeds) <= MAX_REPEATS or not all(isinstance(seed, int) for seed in seeds):
-        raise JobError(f"seeds: expected 1 to {MAX_REPEATS} integers")
     return TrainingJob(
-        network=Code(*(read_required(code, key, str, "network") for key in ("file", "function"))),
-        settings=read_required(document, "settings", dict, ""),
-        dataset=Dataset(
+        **read_recipe(document, METRICS, MAX_REPEATS),
+        evaluation=evaluation,
+        target=Target(_QUALITY, float(read_required(target, "value", (int, float), "target"))),
+        epochs=check_minimum(1, read_required(scenario, "epochs", int, "scenario"), "scenario.epochs"),
+    )
+
+
+def read_recipe(document: Mapping[str, Any], known: Collection[str], repeats: int) -> dict[str, Any]:
+    """Read the fields of ``RecipeJob`` but ``evaluation`` from the content of a job.json.
+
+    Args:
+        document: The content.
+        known: The metrics of the level.
+        repeats: The maximum number of seeds.
+
+    Raises:
+        JobError: A key is missing or wrong; the message has its path.
+    """
+    metrics = tuple(read_required(document, "metrics", list, ""))
+    for index, name in enumerate(metrics):
+        if name not in known:
+            raise JobError(f"metrics[{index}]: {name!r} is not supported")
+    dataset, code, scenario = (read_required(document, key, dict, "") for key in ("dataset", "network", "scenario"))
+    seeds = tuple(read_required(document, "seeds", list, ""))
+    if not 1 <= len(seeds) <= repeats or not all(isinstance(seed, int) for seed in seeds):
+        raise JobError(f"seeds: expected 1 to {repeats} integers")
+    return {
+        "network": Code(*(read_required(code, key, str, "network") for key in ("file", "function"))),
+        "settings": read_required(document, "settings", dict, ""),
+        "dataset": Dataset(
             read_required(dataset, "format", str, "dataset"),
             read_required(dataset, "split", dict, "dataset"),
             read_optional(dataset, "labels", str, "dataset"),
         ),
-        evaluation=evaluation,
-        target=Target(_QUALITY, float(read_required(target, "value", (int, float), "target"))),
-        epochs=check_minimum(1, read_required(scenario, "epochs", int, "scenario"), "scenario.epochs"),
-        deterministic=read_required(scenario, "deterministic", bool, "scenario"),
-        seeds=seeds,
-        environment=read_required(document, "environment", dict, ""),
-        metrics=metrics,
-    )
+        "deterministic": read_required(scenario, "deterministic", bool, "scenario"),
+        "seeds": seeds,
+        "environment": read_required(document, "environment", dict, ""),
+        "metrics": metrics,
+    }

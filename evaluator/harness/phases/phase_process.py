@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.distributed_job import RANK, SINGLE, DistributedJob
 from ..core.failures import Failure, make_failure
 from ..core.job import Job
+from ..core.job_parser import AnyJob
 from ..core.operator_job import OperatorJob
 from ..core.phase_reports import write_json
-from ..core.scenarios import BatchSweep, ColdStart
+from ..core.scenarios import PART, BatchSweep, ColdStart
 from ..core.supervisor import phase_report
 from ..core.training_job import TRAIN, TrainingJob
 
@@ -31,9 +33,7 @@ class PhaseArguments:
     rate: float = 0.0
 
 
-def execute_phase(
-    phase: str, job: Job | OperatorJob | TrainingJob, folder: Path, output: Path, arguments: PhaseArguments
-) -> None:
+def execute_phase(phase: str, job: AnyJob, folder: Path, output: Path, arguments: PhaseArguments) -> None:
     """Run ``phase`` and write its report, which includes its failure."""
     _die_with_parent()
     try:
@@ -41,6 +41,8 @@ def execute_phase(
             report = _report_operator(phase, job, folder, output)
         elif isinstance(job, TrainingJob):
             report = _report_training(phase, job, folder, output)
+        elif isinstance(job, DistributedJob):
+            report = _report_distributed(phase, job, folder, output)
         else:
             report = _report(phase, job, folder, output, arguments)
         document = {"failure": None, **report}
@@ -71,7 +73,7 @@ def _report(phase: str, job: Job, folder: Path, output: Path, arguments: PhaseAr
         from . import golden_phase
 
         return golden_phase.run(job, folder, output)
-    if phase.partition("-")[0] in ("cold", "trace"):
+    if phase.partition("-")[0] in ("cold", "trace", "parts"):
         return _run_without_loadgen(phase, job, folder, output, arguments)
     return _run_timed(phase, job, folder, output, arguments)
 
@@ -94,6 +96,14 @@ def _report_training(phase: str, job: TrainingJob, folder: Path, output: Path) -
     return evaluation_phase.run(job, folder, output)
 
 
+def _report_distributed(phase: str, job: DistributedJob, folder: Path, output: Path) -> Mapping[str, Any]:
+    from ..training import distributed_phases
+
+    if phase == SINGLE:
+        return distributed_phases.run_single(job, folder, output)
+    return distributed_phases.run_rank(job, folder, output, int(phase.removeprefix(RANK)))
+
+
 def _run_without_loadgen(
     phase: str, job: Job, folder: Path, output: Path, arguments: PhaseArguments
 ) -> Mapping[str, Any]:
@@ -105,6 +115,10 @@ def _run_without_loadgen(
         from ..tracing import trace_phase
 
         return trace_phase.run(job, folder, output)
+    if phase.startswith(PART):
+        from ..performance import micro_batch
+
+        return micro_batch.run(job, folder, output, int(phase.removeprefix(PART)))
     from ..tracing import trace_experiment
 
     return trace_experiment.run(phase.removeprefix("trace-"), job, folder, output, arguments.since_ns)

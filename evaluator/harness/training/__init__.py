@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Output
-from ..core.training_job import TrainingJob
+from ..core.training_job import RecipeJob
 from ..predictors import Tensors
 from ..quality.classification import decisions
 
@@ -70,7 +70,7 @@ class Trainer(Protocol):
         ...
 
 
-def build_trainer(job: TrainingJob, folder: Path, seed: int) -> Trainer:
+def build_trainer(job: RecipeJob, folder: Path, seed: int) -> Trainer:
     """Build the network and the optimizer of a repeat.
 
     Raises:
@@ -96,6 +96,16 @@ def encode_weights(weights: Mapping[str, NDArray[Any]]) -> bytes:
         tensors[name] = values.astype(values.dtype.newbyteorder("<"), copy=False)
     content: bytes = save(tensors)
     return content
+
+
+def digest_tensors(weights: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Return the digest of each tensor, with its type and shape, by name in order."""
+    digests = {}
+    for name, values in sorted(weights.items()):
+        content = sha256(f"{values.dtype.str} {values.shape} ".encode())
+        content.update(np.ascontiguousarray(values).tobytes())
+        digests[name] = content.hexdigest()
+    return digests
 
 
 def digest_weights(content: bytes) -> str:

@@ -1,7 +1,7 @@
 """The profile of one training step in PyTorch: each change of memory with its purpose, and the time of operators."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,26 +26,35 @@ class ProfiledStep:
         """Remove gradients, so that those of the step count in it."""
         optimizer.zero_grad(set_to_none=True)
         self._module, self._optimizer = module, optimizer
-        self._saved: set[int] = set()
+        self._saved: list[set[int]] = []
         self._held = (_count_bytes([*module.parameters(), *module.buffers()]), _count_bytes(_list_state(optimizer)))
         self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
-    def run(self, find_loss: Any) -> StepProfile:  # noqa: ANN401 - as above
-        """Run the step; ``find_loss`` is its forward pass."""
+    def run(self, parts: Sequence[Any], find_loss: Any, update: Callable[[], None]) -> StepProfile:  # noqa: ANN401 - as above
+        """Run the step.
+
+        Args:
+            parts: The parts of the batch.
+            find_loss: The forward pass, of inputs and labels.
+            update: The step of the optimizer.
+        """
+        loss: Any = None
         with self._profiler:
-            with record_function(_FORWARD), saved_tensors_hooks(self._note, lambda tensor: tensor):
-                loss = find_loss()
-            loss.backward()
-            self._optimizer.step()
+            for part in parts:
+                self._saved.append(set())
+                with record_function(_FORWARD), saved_tensors_hooks(self._note, lambda tensor: tensor):
+                    loss = find_loss(part.inputs, part.labels)
+                loss.backward(torch.full_like(loss, part.share))
+            update()
             del loss
         return self._describe()
 
     def _note(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._saved.add(tensor.untyped_storage().data_ptr())
+        self._saved[-1].add(tensor.untyped_storage().data_ptr())
         return tensor.detach()  # an output that keeps itself would never be released without a backward pass
 
     def _describe(self) -> StepProfile:
-        changes, forward_end = _list_changes(self._profiler)
+        changes, ends = _list_changes(self._profiler)
         gradients = {
             parameter.grad.untyped_storage().data_ptr()
             for parameter in self._module.parameters()
@@ -56,7 +65,7 @@ class ProfiledStep:
             weights=weights,
             optimizer=optimizer,
             bytes=np.asarray([change.size for change in changes], np.int64),
-            categories=_categorise(changes, self._saved, gradients, forward_end),
+            categories=_categorise(changes, list(zip(ends, self._saved, strict=True)), gradients),
             operators=_sum_operators(self._profiler),
         )
 
@@ -70,19 +79,24 @@ class _Change(NamedTuple):
 
 
 def _categorise(
-    changes: Sequence[_Change], saved: set[int], gradients: set[int], forward_end: int
+    changes: Sequence[_Change], forwards: Sequence[tuple[int, set[int]]], gradients: set[int]
 ) -> NDArray[np.int64]:
     """Return the purpose of each change; a release has the purpose of its allocation.
 
-    An address is used again after its release. So a saved tensor is what lives at the end of the forward pass, and a
+    An address is used again after its release. So a saved tensor is what lives at the end of its forward pass, and a
     gradient what lives at the end of the step.
+
+    Args:
+        changes: The changes in order.
+        forwards: The end of each forward pass, in order, and the addresses that it saved.
+        gradients: The addresses of gradients at the end.
     """
     categories = np.full(len(changes), TRANSIENT, np.int64)
     living: dict[int, int] = {}
-    ended = False
+    waiting = list(forwards)
     for number, change in enumerate(changes):
-        if not ended and change.time > forward_end:
-            ended = True
+        while waiting and change.time > waiting[0][0]:
+            saved = waiting.pop(0)[1]
             categories[[index for pointer, index in living.items() if pointer in saved]] = SAVED
         if change.size > 0:
             living[change.pointer] = number
@@ -92,16 +106,16 @@ def _categorise(
     return categories
 
 
-def _list_changes(profiler: profile) -> tuple[list[_Change], int]:
-    """Return all changes of memory in order, and when the forward pass ended."""
+def _list_changes(profiler: profile) -> tuple[list[_Change], list[int]]:
+    """Return all changes of memory in order, and when each forward pass ended, in order."""
     events = list(_walk(profiler.profiler.kineto_results.experimental_event_tree()))
-    (forward_end,) = (event.end_time_ns for event in events if event.name == _FORWARD)
+    ends = sorted(event.end_time_ns for event in events if event.name == _FORWARD)
     changes = [
         _Change(event.start_time_ns, event.extra_fields.ptr, event.extra_fields.alloc_size)
         for event in events
         if event.tag.name == "Allocation"
     ]
-    return sorted(changes, key=lambda change: change.time), forward_end
+    return sorted(changes, key=lambda change: change.time), ends
 
 
 def _walk(events: Any) -> Iterator[Any]:  # noqa: ANN401 - torch has no types here

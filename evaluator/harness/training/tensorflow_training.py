@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from ..core.job import Dataset, Model
-from ..core.training_job import TrainingJob, derive_purpose_seed
+from ..core.training_job import RecipeJob, derive_purpose_seed
 from ..predictors import CPU, Tensors
 from ..predictors.tensorflow import Keras, build_network, set_threads
 from . import digest_weights, encode_weights
@@ -96,11 +96,11 @@ class TensorFlowTrainer:
         return loss
 
 
-def build(job: TrainingJob, folder: Path, seed: int) -> TensorFlowTrainer:
+def build(job: RecipeJob, folder: Path, seed: int) -> TensorFlowTrainer:
     """Seed every generator, build the network and its optimizer, and trace the step.
 
     Raises:
-        ValueError: The device, an input or the network is not supported.
+        ValueError: The device, an input, a setting or the network is not supported.
     """
     if job.device != CPU:
         raise ValueError(f"device {job.device!r} is not supported for training")
@@ -108,6 +108,8 @@ def build(job: TrainingJob, folder: Path, seed: int) -> TensorFlowTrainer:
         if port.axes.axis is None or port.axes.sample is None or None in port.axes.sample:
             what = f"the input {port.name} needs a batch axis, and a size of every other axis"
             raise ValueError(f"{what}: TensorFlow traces the step before the clock starts")
+    if "name" not in job.settings["optimizer"] or "micro_batch" in job.settings:
+        raise ValueError("a custom optimizer and micro_batch are not supported in TensorFlow")
     set_threads(job.threads, CPU)
     if job.deterministic:
         tf.config.experimental.enable_op_determinism()

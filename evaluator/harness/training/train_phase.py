@@ -4,7 +4,7 @@ import math
 import os
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from ..core.failures import Failure, classify_errors
 from ..core.job import Dataset, Output
 from ..core.phase_reports import Progress, Timings
-from ..core.training_job import RECIPE, TrainingJob, derive_purpose_seed
+from ..core.training_job import RECIPE, RecipeJob, TrainingJob, derive_purpose_seed
 from ..datasets import open_samples
 from ..inference.pipeline import Pipeline
 from ..predictors import Tensors
@@ -35,7 +35,7 @@ def weights_file(repeat: int) -> str:
     return f"weights-{repeat}.safetensors"
 
 
-def apply_environment(job: TrainingJob) -> None:
+def apply_environment(job: RecipeJob) -> None:
     """Set and remove the variables of the job; call it before the framework is imported."""
     for name, value in job.environment.items():
         os.environ.pop(name, None)
@@ -70,9 +70,57 @@ def run(job: TrainingJob, folder: Path, output: Path, repeat: int) -> dict[str, 
     return {"repeat": report, "device": job.device, "threads": dict(trainer.threads), "timings": timings.seconds}
 
 
-def find_scores(job: TrainingJob) -> Output:
+def find_scores(job: RecipeJob) -> Output:
     """Return the output with the scores of classes, on which loss and quality depend."""
     return job.evaluation.model.outputs[0]
+
+
+def prepare_split(
+    job: RecipeJob, pipeline: Pipeline, dataset: Dataset, folder: Path
+) -> tuple[list[Tensors], NDArray[np.int64]]:
+    """Return the inputs and the labels of all samples of a split.
+
+    Args:
+        job: The job.
+        pipeline: The preprocessing of its inputs.
+        dataset: The split.
+        folder: The folder of the job.
+
+    Raises:
+        Failure: ``load`` or ``step``: the split has no labels, or a sample cannot be prepared.
+    """
+    samples = open_samples(dataset, folder / "dataset", job.evaluation.model.task)
+    if samples.labels is None:
+        raise Failure("load", "dataset: the split has no labels, which training needs")
+    inputs = [pipeline.prepare(samples, number).calls[0] for number in range(len(samples))]
+    return inputs, np.asarray(list(samples.labels), np.int64) + find_scores(job).label_offset
+
+
+def make_sampler(seed: int) -> np.random.Generator:
+    """Return the generator of the order of samples."""
+    return np.random.Generator(np.random.PCG64(derive_purpose_seed(seed, "sampler")))
+
+
+def list_batches(
+    settings: Mapping[str, Any], count: int, generator: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the samples of each batch of an epoch.
+
+    Args:
+        settings: The settings of the training.
+        count: The number of samples of the split.
+        generator: The generator of their order.
+
+    Raises:
+        Failure: ``load``: the split has no whole batch.
+    """
+    sampler, size = settings["sampler"], settings["batch"]
+    order = generator.permutation(count) if sampler["kind"] == "shuffle" else np.arange(count)
+    end = count - count % size if sampler["last"] == "drop" else count
+    if not end:
+        raise Failure("load", f"the split has {count} samples, fewer than a batch of {size}")
+    for start in range(0, end, size):
+        yield order[start : min(start + size, end)]
 
 
 class _Training:
@@ -87,13 +135,13 @@ class _Training:
     def run(self, seed: int, progress: Progress) -> Columns:
         """Train until the target or the last epoch; the clock runs from before the first sample is read."""
         self._start, self._cpu = time.perf_counter_ns(), _read_cpu()
-        generator = np.random.Generator(np.random.PCG64(derive_purpose_seed(seed, "sampler")))
-        samples, labels = self._prepare(self._job.dataset)
-        evaluated, expected = self._prepare(self._job.evaluation.dataset)
+        generator = make_sampler(seed)
+        samples, labels = prepare_split(self._job, self._pipeline, self._job.dataset, self._folder)
+        evaluated, expected = prepare_split(self._job, self._pipeline, self._job.evaluation.dataset, self._folder)
         self._check_apart(samples, evaluated)
         every = self._job.settings["evaluate"]["every"]
         for epoch in range(1, self._job.epochs + 1):
-            for numbers in self._batches(len(samples), generator):
+            for numbers in list_batches(self._job.settings, len(samples), generator):
                 self._step([samples[number] for number in numbers], labels[numbers])
             progress.at(epoch)
             if not math.isfinite(self._losses[-1]):  # it cannot recover
@@ -110,15 +158,6 @@ class _Training:
             "predicted": np.asarray(self._predicted, np.int64).reshape(len(self._evaluations), len(expected)),
         }
 
-    def _prepare(self, dataset: Dataset) -> tuple[list[Tensors], NDArray[np.int64]]:
-        """Return the inputs and the labels of all samples of a split."""
-        samples = open_samples(dataset, self._folder / "dataset", self._job.evaluation.model.task)
-        if samples.labels is None:
-            raise Failure("load", "dataset: the split has no labels, which training needs")
-        inputs = [self._pipeline.prepare(samples, number).calls[0] for number in range(len(samples))]
-        offset = find_scores(self._job).label_offset
-        return inputs, np.asarray(list(samples.labels), np.int64) + offset
-
     def _check_apart(self, samples: list[Tensors], evaluated: list[Tensors]) -> None:
         """Raise if both splits have a sample in common; the time of this check does not count."""
         start, cpu = time.perf_counter_ns(), _read_cpu()
@@ -129,15 +168,6 @@ class _Training:
             raise Failure("load", f"dataset: {what}, the first is sample {shared[0]}")
         self._start += time.perf_counter_ns() - start
         self._cpu += _read_cpu() - cpu
-
-    def _batches(self, count: int, generator: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        sampler, size = self._job.settings["sampler"], self._job.settings["batch"]
-        order = generator.permutation(count) if sampler["kind"] == "shuffle" else np.arange(count)
-        end = count - count % size if sampler["last"] == "drop" else count
-        if not end:
-            raise Failure("load", f"the split has {count} samples, fewer than a batch of {size}")
-        for start in range(0, end, size):
-            yield order[start : min(start + size, end)]
 
     def _step(self, inputs: list[Tensors], labels: NDArray[np.int64]) -> None:
         start = time.perf_counter_ns()

@@ -130,7 +130,7 @@ class EvilQueue:
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (jobs, {"job": "", "state": None, "limit": 1}),
+        (jobs, {"job": "", "state": None, "limit": 1, "wait": False}),
         (machines, {"machine": "", "drain": "", "resume": False}),
         (explain, {"job": new_job_id(NOON)}),
     ],

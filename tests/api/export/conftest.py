@@ -50,14 +50,10 @@ def exported(run: Run, lock: Lock, registry: LocalRegistry) -> ExportedRun:
 @pytest.fixture
 def nasty(exported: ExportedRun) -> ExportedRun:
     """The run with hostile text wherever a lock, a manifest, a host or a log has text."""
-    artifact = replace(exported.model, name=NASTY, version=NASTY)
     metrics = tuple(replace(metric, notes=(NASTY,)) for metric in exported.metrics)
     return replace(
         exported,
-        model=artifact,
-        dataset=replace(exported.dataset, name=NASTY, version=NASTY),
-        framework=artifact,
-        image=artifact,
+        artifacts={kind: replace(one, name=NASTY, version=NASTY) for kind, one in exported.artifacts.items()},
         split=NASTY,
         cpu_model=NASTY,
         accelerator=NASTY,

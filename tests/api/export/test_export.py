@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from benchlock.api.export.exported_run import ExportedMetric, ExportedRun, export_run
 from benchlock.api.export.mlflow_run import log_to_mlflow
+from benchlock.api.export.provenance_statement import format_statement
 from benchlock.api.export.text_formats import (
     FORMATS,
     code,
@@ -33,7 +34,7 @@ from benchlock.evaluator.records.evidence_status import EvidenceStatus, Unverifi
 from benchlock.evaluator.records.run_types import Hiding, Run
 from benchlock.evaluator.records.timing_validity import calls_document
 from benchlock.evaluator.statistics.metric_types import Calls
-from benchlock.registry.lock.lockfile import Lock, dataset_of
+from benchlock.registry.lock.lockfile import Lock, dataset_of, list_blob_references
 from benchlock.registry.text.yaml import read_yaml
 from tests.support.evaluator.recorded import NOON
 
@@ -46,8 +47,8 @@ def value_of(exported: ExportedRun, name: str) -> float:
 
 def test_a_verified_run_is_exported_with_what_identifies_its_bytes(exported: ExportedRun, run: Run, lock: Lock) -> None:
     assert (exported.run, exported.lock) == (run.id, lock.id)
-    assert exported.model.digest == lock.subject.digest
-    assert exported.dataset.digest == dataset_of(lock).digest
+    assert exported.subject.digest == lock.subject.digest
+    assert exported.artifacts["dataset"].digest == dataset_of(lock).digest
     assert exported.harness.released
     assert run.end is not None
     assert [metric.metric for metric in exported.metrics] == [metric.key for metric in run.end.metrics]
@@ -150,8 +151,8 @@ def test_a_model_card_is_valid_for_the_hub(exported: ExportedRun) -> None:
     assert top1.metric_value == value_of(exported, "top1")
     assert top1.metric_args["benchlock_lock"] == exported.lock
     assert top1.metric_args["benchlock_run"] == exported.run
-    assert (top1.dataset_type, top1.dataset_split) == (exported.dataset.name, exported.split)
-    assert top1.dataset_args["digest"] == exported.dataset.digest
+    assert (top1.dataset_type, top1.dataset_split) == (exported.artifacts["dataset"].name, exported.split)
+    assert top1.dataset_args["digest"] == exported.artifacts["dataset"].digest
     card_data(exported).to_yaml()
 
 
@@ -166,7 +167,8 @@ def test_numbers_of_a_model_card_are_numbers_in_yaml_1_1_and_1_2(value: float, e
 
 
 def test_texts_that_yaml_1_1_reads_as_other_values_stay_texts(exported: ExportedRun) -> None:
-    changed = replace(exported, model=replace(exported.model, name="no"), split="1_000")
+    renamed = {**exported.artifacts, "model": replace(exported.subject, name="no")}
+    changed = replace(exported, artifacts=renamed, split="1_000")
     assert card_data(changed).model_name == "no"
     assert card_results(changed)[0].dataset_split == "1_000"
 
@@ -249,10 +251,42 @@ def test_a_badge_shows_one_metric(exported: ExportedRun) -> None:
         format_badge(exported)
 
 
+def test_a_statement_names_the_files_of_the_run_and_everything_that_they_depend_on(run: Run, lock: Lock) -> None:
+    statement = json.loads(format_statement(run, lock))
+    assert run.end is not None
+    assert {one["name"]: f"sha256:{one['digest']['sha256']}" for one in statement["subject"]} == {
+        role: blob.digest for role, blob in run.end.blobs.items()
+    }
+    definition, details = (statement["predicate"][key] for key in ("buildDefinition", "runDetails"))
+    assert definition["externalParameters"]["lock"] == lock.id
+    assert definition["externalParameters"]["request"]["model"]["name"] == lock.subject.name
+    digests = [f"sha256:{one['digest']['sha256']}" for one in definition["resolvedDependencies"]]
+    assert len(digests) == len(set(digests))
+    assert {artifact.digest for artifact in lock.artifacts().values()} | {lock.harness.digest} <= set(digests)
+    assert {one.digest for one in list_blob_references(lock) if one.platform is None} <= set(digests)
+    used = {str(one.platform) for one in list_blob_references(lock) if one.digest in digests and one.platform}
+    assert used == {run.start.platform_name}
+    assert details["metadata"]["invocationId"] == run.id
+
+
+def test_formats_about_models_refuse_a_training(exported: ExportedRun) -> None:
+    artifacts = dict(exported.artifacts)
+    training = replace(exported, artifacts={"recipe": artifacts.pop("model")} | artifacts)
+    with pytest.raises(RefusedError, match="evaluated recipe/"):
+        format_model_card(training)
+    assert json.loads(FORMATS["json"](training))["recipe"]["digest"] == exported.subject.digest
+    operator = replace(training, artifacts={"operator": artifacts["image"]}, split="", task="")
+    for name in ("csv", "markdown"):
+        assert exported.artifacts["dataset"].digest not in TEXTS[name](operator)
+
+
 def test_json_holds_every_field(exported: ExportedRun, nasty: ExportedRun) -> None:
     for each in (exported, nasty):
         text = FORMATS["json"](each)
-        assert msgspec.convert(json.loads(text), ExportedRun) == each
+        document = json.loads(text)
+        assert "artifacts" not in document
+        document["artifacts"] = {kind: document.pop(kind) for kind in each.artifacts}
+        assert msgspec.convert(document, ExportedRun) == each
         assert "\u202e" not in text
 
 
@@ -284,7 +318,7 @@ def test_a_run_is_logged_to_mlflow_once(exported: ExportedRun, tmp_path: Path, m
     assert run.data.metrics["throughput/batch-8"] == 9.0
     assert run.data.tags["benchlock.run"] == exported.run
     assert run.data.tags["benchlock.lock"] == exported.lock
-    assert run.data.tags["benchlock.model.digest"] == exported.model.digest
+    assert run.data.tags["benchlock.model.digest"] == exported.subject.digest
 
 
 def test_an_exported_metric_has_every_field_of_a_row(exported: ExportedRun) -> None:

@@ -98,7 +98,7 @@ def test_the_descriptions_have_the_fields_that_the_checker_needs(folder: Path, e
     assert set(measured) == {
         *("input_data_types", "retraining", "starting_weights_filename", "weight_data_types", "weight_transformations")
     }
-    assert json.loads((folder / "open/a-lab/model_mapping.json").read_text()) == {exported.model.name: "resnet"}
+    assert json.loads((folder / "open/a-lab/model_mapping.json").read_text()) == {exported.subject.name: "resnet"}
 
 
 def test_the_accuracy_is_that_of_the_run_and_its_log_says_who_wrote_it(folder: Path, run: Run) -> None:
@@ -134,7 +134,7 @@ def test_no_number_goes_under_the_name_of_mlperf(folder: Path, run: Run) -> None
 def test_a_second_run_joins_the_folder(
     folder: Path, run: Run, lock: Lock, exported: ExportedRun, registry: LocalRegistry
 ) -> None:
-    other = replace(exported, model=replace(exported.model, name="other"))
+    other = replace(exported, artifacts={**exported.artifacts, "model": replace(exported.subject, name="other")})
     write_submission(run, lock, other, registry.store, folder, ("a-lab", "bert-99"))
     mapping = json.loads((folder / "open/a-lab/model_mapping.json").read_text())
     assert mapping == {"digits": "resnet", "other": "bert-99"}
@@ -163,7 +163,8 @@ def test_foreign_text_stays_in_its_field_and_in_the_folder(
     nasty: ExportedRun, run: Run, lock: Lock, registry: LocalRegistry, tmp_path: Path
 ) -> None:
     root = tmp_path / "submission"
-    hostile = replace(nasty, scenario="single_stream", model=replace(nasty.model, name=f"../../{NASTY}"))
+    renamed = {**nasty.artifacts, "model": replace(nasty.subject, name=f"../../{NASTY}")}
+    hostile = replace(nasty, scenario="single_stream", artifacts=renamed)
     place = write_submission(run, lock, hostile, registry.store, root, ("a-lab", ""))
     assert place.resolve().is_relative_to(root.resolve())
     assert len(files_of(root)) == len(FILES) - 1

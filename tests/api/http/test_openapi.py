@@ -19,6 +19,7 @@ PATH_VALUES: Final = {
     "name": "a-name",
     "digest": "sha256:" + "0" * 64,
     "lock_id": "sha256:" + "0" * 64,
+    "matrix_id": "sha256:" + "0" * 64,
     "run_id": "01kam1v3mz4w0q3d5g7h9j2k4m",
     "job_id": "01kam1v3mz4w0q3d5g7h9j2k4m",
     "comparison": "5f0c3a9d1b22e47a",

@@ -158,6 +158,8 @@ def _mix(case: schemathesis.Case[Any], known: Question, numbers: random.Random) 
         case.media_type = _media_type(known.body)
     if isinstance(case.body, dict) and "wait" in case.body:
         case.body["wait"] = 0
+    if "wait" in case.query:
+        case.query["wait"] = "0"
 
 
 def _media_type(body: object) -> str:

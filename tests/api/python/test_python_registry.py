@@ -114,7 +114,8 @@ def test_runs_are_listed_by_model_and_lock(desk: Desk) -> None:
     assert [run.id for run in desk.registry.runs(model="other")] == others
     assert [run.id for run in desk.registry.runs(lock=NEW.lock.id)] == others
     assert [run.id for run in desk.registry.runs(model="other", limit=1)] == others[:1]
-    assert len(desk.registry.runs(model="nothing")) == 0
+    for kind in ("model", "operator", "recipe"):
+        assert len(desk.registry.runs(**{kind: "nothing"})) == 0  # type: ignore[arg-type]
     assert [run.id for run in desk.registry.runs(outcome="cancelled")] == [
         run.id for run in desk.registry.runs() if run.outcome == "cancelled"
     ]

@@ -1,20 +1,27 @@
 """Pages of locks, comparisons and leaderboards, as functions of a registry with a few runs."""
 
+import dataclasses
+import io
+import json
 import re
 from collections import Counter
 from datetime import timedelta
 from functools import partial
 from html import escape, unescape
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 from urllib.parse import parse_qs
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 from sqlalchemy import Engine
 
+from benchlock.api.cli.main import run as run_command
 from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.local.local_registry import LocalRegistry, now
+from benchlock.api.local.local_registry import LocalRegistry, now, open_registry
 from benchlock.api.schemas.pagination_cursors import encode_cursor
+from benchlock.api.web.choices import list_run_options
 from benchlock.api.web.links import compare_path, leaderboard_path, link_cell, lock_diff_path
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages.compare_pages import make_compare
@@ -26,22 +33,35 @@ from benchlock.api.web.rendering import render_page
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnknownNameError
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.records.comparison_types import Verdict
+from benchlock.evaluator.records.comparison_types import Verdict, read_turn
 from benchlock.evaluator.records.run_comparison import COUNTED, list_incomparabilities
-from benchlock.evaluator.records.run_types import ALL_RUNS, RunEnd, new_run_id
+from benchlock.evaluator.records.run_store import Records
+from benchlock.evaluator.records.run_types import (
+    ALL_RUNS,
+    Isolation,
+    Run,
+    RunEnd,
+    RunFilter,
+    RunId,
+    VersionSelector,
+    new_run_id,
+)
+from benchlock.evaluator.records.timing_validity import QUIET_HOST
 from benchlock.evaluator.report.leaderboards import SINGLE_RUNS
 from benchlock.evaluator.statistics.metric_types import Finding, Interval, Ratio
-from benchlock.evaluator.workflows.compare import compare_runs
+from benchlock.evaluator.workflows.compare import compare_runs, plan_turns
 from benchlock.evaluator.workflows.rerun import UNRELEASED, judge_recorded_run
 from benchlock.registry.artifact_names import Name
 from benchlock.registry.lock.lock_creation import check_own_request
-from benchlock.registry.lock.lockfile import LockedFile, dataset_of, dump, load, read
+from benchlock.registry.lock.lockfile import Lock, LockedFile, dataset_of, dump, load, read
+from benchlock.registry.manifests.manifest_content import content
 from tests.api.web.conftest import Seeds
 from tests.support.evaluator.evidence import CURRENT, IDX
 from tests.support.evaluator.evidence import make_run as make_recorded_run
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import NOON
 from tests.support.registry.forging import forge, remove_guards
+from tests.support.resolution.recipes import ask, recipes
 from tests.support.resolution.variants import variant
 
 FLAG = "benchlock.evaluator.records.timing_validity.flag_of"
@@ -55,6 +75,13 @@ def html(page: Page) -> str:
 
 def words(page: Page) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", html(page))).split())
+
+
+def test_a_lock_suggests_the_other_locks_of_its_dataset(registry: LocalRegistry, seeds: Seeds) -> None:
+    first, second = seeds.lock(), seeds.lock("other")
+    page = make_lock(registry, open_queue(registry), first.id)
+    assert page.context["others"] == (second.id,)
+    assert f"<option>{second.id}</option>" in html(page)
 
 
 def test_a_lock_is_shown_with_its_reasons_its_runs_and_its_commands(registry: LocalRegistry, seeds: Seeds) -> None:
@@ -86,6 +113,27 @@ def test_a_lock_without_runs_says_how_to_make_one(registry: LocalRegistry, seeds
     text = words(make_lock(registry, open_queue(registry), lock.id))
     assert "No runs of this lock yet" in text
     assert "benchlock rerun" not in text
+
+
+def test_commands_repeat_the_isolation_of_the_run(registry: LocalRegistry, seeds: Seeds) -> None:
+    lock = seeds.lock()
+    process, container = seeds.run(lock), seeds.run(lock, isolation="container")
+    queue = open_queue(registry)
+    assert f"benchlock rerun {process.id} --isolation process" in words(make_run(registry, queue, process.id))
+    assert "--allow-code" not in words(make_run(registry, queue, process.id))
+    assert "--isolation" not in words(make_run(registry, queue, container.id))
+    assert f"benchlock rerun {process.id} --isolation process" in words(make_verdict(registry, container.id, None))
+    assert f"benchlock rerun {lock.id} --isolation" not in words(make_lock(registry, queue, lock.id))
+    seeds.run(lock)
+    assert f"benchlock rerun {lock.id} --isolation process" in words(make_lock(registry, queue, lock.id))
+
+
+def test_commands_that_run_code_in_a_process_allow_it(registry: LocalRegistry) -> None:
+    parts = recipes()
+    for manifest in parts.chosen.all():
+        registry.store.put(io.BytesIO(content(manifest)))
+    options = {way: list_run_options(registry, parts.lock(ask()), way) for way in get_args(Isolation)}
+    assert options == {"container": "", "process": " --isolation process --allow-code"}
 
 
 def test_the_file_of_a_lock_is_the_lock(registry: LocalRegistry, seeds: Seeds) -> None:
@@ -240,6 +288,28 @@ def test_a_verdict_says_whether_a_run_reproduces_the_one_before(registry: LocalR
         make_verdict(registry, first.id, None)
 
 
+def test_a_verdict_has_the_command_that_repeats_it_and_then_the_one_that_reruns_the_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = open_registry(str(tmp_path / "home"), print)
+    seeds = Seeds(registry)
+    lock = seeds.lock()
+    first, _, again = (seeds.run(lock, slowness=number) for number in (1, 2, 3))
+    expected = judge_recorded_run(registry.records, registry.store, registry.read_lock, again.id, first.id)
+    text = html(make_verdict(registry, again.id, first.id)).partition("Check it yourself")[2]
+    judge, rerun, *_ = re.findall(r"<code>(benchlock .*?)</code>", text)
+    assert rerun.startswith(f"benchlock rerun {first.id} ")  # the new run is compared with the earlier one
+    words = ["--json", "--registry", str(registry.home), *judge.split()[1:]]
+    capsys.readouterr()
+    assert run_command(words) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"], told["original"], told["verdict"]) == (again.id, first.id, expected.verdict)
+    assert told["reasons"] == list(expected.reasons)
+    assert len(list(registry.records.list_entries())) == 3
+    assert run_command([*words, "--repeat", "2"]) == 2
+    assert "--recorded runs nothing" in capsys.readouterr().out
+
+
 def test_a_verdict_answers_for_predictions_and_times_apart(registry: LocalRegistry, seeds: Seeds) -> None:
     lock = seeds.lock()
     _, again = seeds.run(lock), seeds.run(lock, slowness=3)
@@ -306,7 +376,7 @@ def test_a_service_of_this_machine_says_how_to_check_a_run_elsewhere(registry: L
     for page in (make_verdict(registry, again.id, None), make_run(registry, open_queue(registry), first.id)):
         local = unescape(render_page(page, Viewer(address="http://127.0.0.1:8000")).decode())
         assert f"benchlock --registry http://127.0.0.1:8000 bundle create {first.id} -o run.tar" in local
-        assert f"<code>benchlock bundle import run.tar\nbenchlock rerun {first.id}</code>" in local
+        assert f"<code>benchlock bundle import run.tar\nbenchlock rerun {first.id} --isolation process</code>" in local
         assert "bundle" not in render_page(page, Viewer(address="https://bench.example")).decode()
 
 
@@ -525,6 +595,63 @@ def test_another_trace_level_is_explained_with_the_metrics_that_it_leaves_compar
     assert "model=digits" in form
 
 
+def test_interleaving_is_offered_only_where_it_may_decide(
+    registry: LocalRegistry, seeds: Seeds, database: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = SqlQueue(database, now)
+    queue.enrol(machine(1), BOOT, facts())
+    unexamined = dataclasses.replace(registry, records=Records(database))
+    first, second = (seeds.run(seeds.lock(name)) for name in ("digits", "other"))
+    traced = record_traced(registry, second, seeds.lock("third", trace="model"))
+
+    def show(*ids: str) -> str:
+        page = make_compare(unexamined, ids, anyway=False, queue=queue)
+        return render_page(page, Viewer(may=frozenset(("run",)), csrf_token="f0")).decode()
+
+    offers = ('action="/comparisons"', "benchlock compare --interleave")
+    assert all(offer in show(first.id, second.id) for offer in offers)
+    text = show(first.id, traced)
+    assert not any(offer in text for offer in offers)
+    assert "Interleaved runs of these locks would not be comparable: the trace differs." in text
+    monkeypatch.setattr(FLAG, lambda _: "busy")
+    text = show(first.id, second.id)
+    assert not any(offer in text for offer in offers)
+    assert f"Interleaved runs of these locks would decide nothing more; next: {QUIET_HOST}." in text
+
+
+def record_traced(registry: LocalRegistry, run: Run, lock: Lock) -> RunId:
+    """Record a run of a lock with a trace, which nobody reads; all else is that of another run."""
+    assert run.end is not None
+    at = NOON + timedelta(hours=3)
+    start = replace(run.start, id=new_run_id(at), started_at=at, lock=lock.id)
+    registry.records.start(start)
+    blobs = {**run.end.blobs, "trace": run.end.blobs["predictions"]}
+    registry.records.finish(start.id, replace(run.end, blobs=blobs, ended_at=at + timedelta(minutes=1)))
+    return start.id
+
+
+def test_a_lock_without_a_trace_links_the_form_that_adds_one(registry: LocalRegistry, seeds: Seeds) -> None:
+    plain = [seeds.lock(name) for name in ("digits", "other")]
+    traced = seeds.lock("third", trace="model")
+    ids = [seeds.run(lock).id for lock in plain]
+    page = make_compare(registry, ids, anyway=False)
+    assert [lock.partition(" ")[0] for lock, _, _ in page.context["untraced"]] == ["digits", "other"]
+    forms = [parse_qs(path.partition("?")[2]) for _, _, path in page.context["untraced"]]
+    assert [(form["model"], form["trace"]) for form in forms] == [
+        ([f"{name}@*"], ["framework"]) for name in ("digits", "other")
+    ]
+    text = html(page)
+    assert text.index("In which layers do the runs differ?") < text.index("its request has none")
+    assert escape(page.context["untraced"][0][2]) in text
+    unexamined = dataclasses.replace(registry, records=Records(registry.database))
+    other = record_traced(unexamined, registry.records.get(ids[1]), traced)
+    page = make_compare(unexamined, [ids[0], other], anyway=False)
+    assert page.context["reasons"] == (f"{other}: the trace differs",)
+    ((_, _, path),) = page.context["untraced"]
+    assert parse_qs(path.partition("?")[2])["trace"] == ["model"]
+    assert make_compare(registry, [ids[0], seeds.run(plain[0]).id], anyway=False).context["untraced"] == ()
+
+
 def test_a_run_is_named_by_the_first_characters_of_its_id(registry: LocalRegistry, seeds: Seeds) -> None:
     runs = [seeds.run(seeds.lock(name)) for name in ("digits", "other")]
     shared = next(place for place, (a, b) in enumerate(zip(runs[0].id, runs[1].id, strict=True)) if a != b)
@@ -684,6 +811,7 @@ def test_runs_with_unusable_times_do_not_count_beside_usable_ones(
     assert page.tables["unranked"].column("run") == (busy.id, calm.id)
     assert all("flagged: a busy host" in str(reason) for reason in page.tables["unranked"].column("reason"))
     assert "No run on this dataset is ranked: the times of all are flagged." in words(page)
+    assert "Left out: 2 runs with flagged times, of locks that have no others; the newest 2 are listed." in words(page)
     assert "No verified runs" not in words(page)
 
 
@@ -703,7 +831,12 @@ def test_flagged_runs_never_take_the_place_of_usable_ones(
     monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 12)
     cut = make_leaderboard(registry, query)
     assert "All of the newest 12 runs of 1 pair of a lock and a host have flagged times; 4 older runs" in words(cut)
-    assert "Left out" not in words(cut)
+    assert "Left out: 12 runs with flagged times, of locks that have no others; the newest 10 are listed." in words(cut)
+    assert len(cut.tables["unranked"].rows) == 10
+    (link,) = re.findall(r'href="(/runs[^"]*)">All done runs on this dataset', html(cut))
+    asked = {name: text for name, (text,) in parse_qs(unescape(link).partition("?")[2]).items()}
+    chosen = RunFilter(dataset=VersionSelector.parse(asked["dataset"]), outcome="done")
+    assert (asked["outcome"], len(registry.records.list_entries(chosen=chosen, limit=50))) == ("done", 16)
     monkeypatch.setattr("benchlock.api.web.pages.leaderboard_pages.LOOKED_AT", 13)
     (row,) = make_leaderboard(registry, query).tables["board-1"].records()
     assert (row["run"], row["runs"]) == (third.id, 1)
@@ -712,3 +845,43 @@ def test_flagged_runs_never_take_the_place_of_usable_ones(
 def test_a_malformed_dataset_is_an_error(registry: LocalRegistry) -> None:
     with pytest.raises(InvalidInputError):
         make_leaderboard(registry, LeaderboardQuery(HOSTILE, HOSTILE))
+
+
+def interleaved(seeds: Seeds, rounds: int, *names: str) -> list[Run]:
+    """Runs of the locks of models in turn, as ``compare --interleave`` records them."""
+    locks, runs = [seeds.lock(name) for name in names], list[Run]()
+    for lock, turn in plan_turns(locks, "5f0c3a9d1b22e47a", rounds, {}):
+        run = make_recorded_run(lock, seeds.registry.store, slowness=1 + turn.arm)
+        assert run.end is not None
+        details = {**run.end.details, "part_of": to_builtins(turn)}
+        runs.append(seeds.run(lock, end=replace(run.end, details=details), slowness=1 + turn.arm))
+    return runs
+
+
+def test_a_run_links_the_interleaved_comparison_that_it_is_part_of(registry: LocalRegistry, seeds: Seeds) -> None:
+    alone, queue = seeds.run(seeds.lock("alone")), open_queue(registry)
+    runs = interleaved(seeds, 3, "digits", "other")
+    assert "of an interleaved comparison" not in words(make_run(registry, queue, alone.id))
+    page = html(make_run(registry, queue, runs[4].id))
+    turn = read_turn(runs[4])
+    assert turn is not None
+    place = f"Run of an interleaved comparison, round 2 of 3{', control' if turn.control else ''}"
+    path = compare_path([run.id for run in runs])
+    assert f'<a href="{escape(path)}">{place}</a>' in page
+    compared = make_compare(registry, parse_qs(path.partition("?")[2])["run"], anyway=False)
+    assert compared.context["comparison"].interleaved
+    listed = list(map(str, make_runs(registry, RunQuery(), ALL_RUNS).tables["runs"].column("remarks")))
+    assert sum("interleaved, round 2 of 3" in remarks for remarks in listed) == 3
+    assert sum(remarks.endswith(", control") for remarks in listed) == 3
+    registry.records.hide(runs[0].id, "wrong host")
+    assert "Run of an interleaved comparison" in words(make_run(registry, queue, runs[4].id))
+
+
+def test_an_interleaved_comparison_of_many_runs_is_shown_whole(registry: LocalRegistry, seeds: Seeds) -> None:
+    runs = interleaved(seeds, 8, "digits", "other")
+    page = make_compare(registry, [run.id for run in runs], anyway=False)
+    assert len(page.tables["runs"].rows) == 24
+    assert page.context["comparison"].interleaved
+    more = [*(run.id for run in runs), seeds.run(seeds.lock("alone")).id]
+    with pytest.raises(InvalidInputError, match="25 runs are too many"):
+        make_compare(registry, more, anyway=False)

@@ -66,6 +66,7 @@ def test_a_job_is_listed_with_its_place_and_the_reason_why_it_waits(registry: Lo
     queue.enrol(machine(1), BOOT, facts())
     tables = make_queue(registry, queue, QueueQuery(), None).tables
     assert tables["jobs"].column("job") == tuple(job.id for job in reversed(jobs))
+    assert [column.name for column in tables["jobs"].columns[:2]] == ["job", "why"]  # narrow screens show two columns
     assert tables["jobs"].column("jobs before it") == (2, 1, 0)
     sentences = [queue.explain(job.id).sentence for job in reversed(jobs)]
     assert tables["jobs"].column("why") == tuple(sentences)

@@ -15,6 +15,8 @@ def test_the_flag_of_a_run_is_at_the_top_of_its_trace(seeds: Seeds, monkeypatch:
     assert make_trace(seeds.registry, run.id).context["notices"] == ()
     monkeypatch.setattr(metric_types, "DISTURBED_AT_MOST", 0.01)  # fewer than its pre-empted calls
     page = make_trace(seeds.registry, run.id)
-    assert page.context["notices"] == (("bad", f"Flagged: {flag_of(run)}"),)
+    ((kind, cause, advice),) = page.context["notices"]
+    assert (kind, cause) == ("bad", f"Flagged: {flag_of(run)}")
+    assert "use a quieter host" in advice
     text = render_page(page, Viewer(path="/")).decode()
     assert 0 < text.index("Flagged: ") < text.index("This run has no trace")

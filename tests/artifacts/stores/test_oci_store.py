@@ -27,6 +27,7 @@ from tests.support.servers.faulty_proxy import FaultyProxy, proxy_to
 from tests.support.servers.registry_server import RegistryServer, serving
 
 CONTENT = os.urandom(300_000)
+DAMAGED = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
 DIGEST = digest_bytes(CONTENT)
 
 
@@ -115,7 +116,7 @@ def test_a_blob_that_is_there_is_not_sent_again(server: RegistryServer, proxy: F
 def test_damage_in_the_registry_is_named(server: RegistryServer, tmp_path: Path) -> None:
     store = remote(server, tmp_path)
     store.put(io.BytesIO(CONTENT))
-    server.blob(DIGEST).write_bytes(CONTENT[:-1] + b"\0")
+    server.blob(DIGEST).write_bytes(DAMAGED)
     with pytest.raises(IntegrityError, match=rf"weights: .*expected {DIGEST}, found sha256:"):
         verify(store, DIGEST, name="weights")
     server.blob(DIGEST).write_bytes(CONTENT[:-1])
@@ -205,7 +206,7 @@ def test_what_the_folder_lost_comes_again(server: RegistryServer, tmp_path: Path
 
 def test_damage_elsewhere_never_comes_into_the_folder(server: RegistryServer, tmp_path: Path) -> None:
     mirrored(server, tmp_path / "one").put(io.BytesIO(CONTENT))
-    server.blob(DIGEST).write_bytes(CONTENT[:-1] + b"\0")
+    server.blob(DIGEST).write_bytes(DAMAGED)
     store = mirrored(server, tmp_path / "two")
     with pytest.raises(IntegrityError, match=rf"weights: .*expected {DIGEST}, found sha256:"):
         verify(store, DIGEST, name="weights")

@@ -27,6 +27,7 @@ from benchlock.evaluator.charts.line_charts import (
     draw_roofline,
 )
 from benchlock.evaluator.charts.matrix_charts import Bar, HeatMap, draw_bars, draw_heat_map, shade
+from benchlock.evaluator.charts.plots import number_series
 from benchlock.evaluator.charts.png import render_png
 from benchlock.evaluator.charts.scatter_charts import Point, draw_points
 from benchlock.evaluator.charts.svg import SERIES, Chart
@@ -258,3 +259,23 @@ def test_labels_of_percentiles_overlap_neither_each_other_nor_a_line(times: tupl
     for (_, above, _, height), (_, below, _, _) in itertools.pairwise(covers):
         assert above + height <= below
     assert svg.rindex('stroke="#1b1f24"') < svg.index('class="cover"')  # every line is under every label
+
+
+def test_a_series_looks_alike_in_every_chart_of_a_page() -> None:
+    """A chart that lacks the first series of the page gives the second one its own look, not that of the first."""
+    order, looks = ("a", "b"), []
+    for kept in (order, order[1:]):
+        curves = [BatchCurve(name, (Rate(1, 2.0), Rate(2, 3.0)), None) for name in kept]
+        numbers = number_series(kept, order)
+        points = [Point(name, 1.0, 0.5, series=number) for name, number in zip(kept, numbers, strict=True)]
+        charts = (
+            draw_batches("b", "t", "d", curves, order),
+            draw_distributions("c", "t", "d", [distribution(name, 1e-4, 2e-4) for name in kept], order=order),
+            draw_points("p", "t", "d", points, x_title="x", y_title="y", y_is_share=True),
+        )
+        looks.append([set(re.findall(r'class="((?:line|fill)\d)"', chart.svg())) for chart in charts])
+    assert looks == [
+        [{"line0", "line1", "fill0", "fill1"}] * 2 + [{"fill0", "fill1"}],
+        [{"line1", "fill1"}] * 2 + [{"fill1"}],
+    ]
+    assert number_series(("x", "b"), order) == (0, 1)

@@ -64,7 +64,9 @@ class Site:
             return Runner(self.home, self.store, journal, engine, now, SILENT, self.said.append, keep, turn)
 
         workshop = WorkerEnvironment(self.home, connect, fetch, build, self.said.append)
-        return Agent(queue or self.queue, MachineId(name), workshop, self.home / "host.lock", processes=True, poll=0.05)
+        return Agent(
+            queue or self.queue, MachineId(name), workshop, self.home / "host.lock", processes=True, pause=0.05
+        )
 
     def job(self, job: JobId) -> Job:
         return self.queue.job(job)

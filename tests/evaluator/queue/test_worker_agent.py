@@ -562,3 +562,34 @@ def test_a_lock_that_a_worker_may_not_read_is_tried_elsewhere(site: Site) -> Non
 def test_an_agent_that_may_not_speak_for_its_machine_ends_and_does_not_blame_its_token(site: Site, verb: str) -> None:
     with pytest.raises(MachineRefusedError, match=f"may not act for the machine m1: this token may not {verb} that"):
         site.agent(queue=forbidding(site, verb)).work()
+
+
+def test_an_agent_pauses_where_a_job_waits_that_it_does_not_get(site: Site) -> None:
+    """Otherwise it would ask without end."""
+
+    class Greedy(SqlQueue):
+        asked = 0
+
+        def lease(self, *_: object, **__: object) -> Lease | None:
+            self.asked += 1
+            if self.asked > 10:
+                terminate()
+            return None
+
+        def wait_for_job(self, *_: object) -> bool:
+            return True
+
+    queue = Greedy(site.database, lambda: datetime.now(UTC), site.times)
+    start = time.monotonic()
+    site.agent(queue=queue).work()
+    assert time.monotonic() - start > 4 * site.agent().pause
+
+
+def test_an_agent_asks_again_after_a_wait_that_failed(site: Site) -> None:
+    class Failing(SqlQueue):
+        def wait_for_job(self, *_: object) -> bool:
+            raise UnavailableError("the server is away")
+
+    agent = site.agent(queue=Failing(site.database, lambda: datetime.now(UTC), site.times))
+    later(lambda: "the server is away" in site.said, site.submit)
+    assert agent.work(once=True) == 1

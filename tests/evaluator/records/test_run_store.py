@@ -30,9 +30,12 @@ from benchlock.evaluator.records.runs_schema import open_runs, runs
 from benchlock.evaluator.runner.host_platform import this_host
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.catalogue.catalogue import Catalogue
+from benchlock.registry.catalogue.catalogue_protocol import Provenance
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
+from tests.registry.lock import test_operator_locks
 from tests.support.registry.plans import sources
+from tests.support.resolution import recipes as trainings
 from tests.support.resolution.variants import variant
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -110,6 +113,17 @@ def test_a_metric_of_several_batches_is_kept_by_batch(records: Records) -> None:
     assert records.get(begun.id) == Run(begun, end(metrics=(optimal, *swept)))
     run = records.get(begun.id)
     assert decode_run(encode_run(run), "record").end == replace(end(), metrics=(optimal, *swept))
+
+
+@both
+def test_the_runs_of_an_interleaved_comparison_are_found_from_each_of_them(records: Records) -> None:
+    begun = [start(number) for number in range(5)]
+    for one, comparison in zip(begun, ("a" * 16, "b" * 16, "a" * 16, "%", ""), strict=True):
+        records.start(one)
+        records.finish(one.id, replace(FAILED, details={"part_of": {"id": comparison}}))
+    expected = (begun[0].id, begun[2].id)
+    assert [records.list_compared(id_, "a" * 16) for id_ in expected] == [expected, expected]
+    assert records.list_compared(begun[3].id, "%") == (begun[3].id,)
 
 
 @both
@@ -235,6 +249,28 @@ def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(d
         assert chosen(records, prefix=prefix) == chosen(records, prefix=prefix, outcome="failed") == of(2)
     assert chosen(records, prefix="run/") == newest
     assert chosen(records, prefix="run/~") == chosen(records, prefix="run/7zzz") == []
+
+
+@both
+def test_runs_are_filtered_by_operator_and_recipe(database: Engine) -> None:
+    records, catalogue, ids = Records(database), Catalogue(database, lambda: NOON), list[RunId]()
+    gemms = [test_operator_locks.operators(version) for version in ("1.0.0", "1.1.0")]
+    recipes = trainings.recipes()
+    for manifest in (*(gemm.chosen.all()[0] for gemm in gemms), *recipes.chosen.all()[:2]):
+        catalogue.publish(manifest, Provenance("", {}))
+    gemm_locks = [gemm.lock(test_operator_locks.ask()) for gemm in gemms]
+    for number, lock in enumerate((*gemm_locks, recipes.lock(trainings.ask()), variant({}).lock)):
+        catalogue.put_lock(lock)
+        begun = start(number, lock=lock.id)
+        records.start(begun)
+        ids.append(begun.id)
+    for selector, expected in (("gemm", ids[1::-1]), ("gemm@^1.1", [ids[1]]), ("gemm@^2", []), ("cnn", [])):
+        assert chosen(records, operator=VersionSelector.parse(selector)) == expected, selector
+    recipe, dataset = VersionSelector.parse("cnn@=1.0.0"), VersionSelector.parse("digits")
+    assert chosen(records, recipe=recipe) == chosen(records, recipe=recipe, dataset=dataset) == [ids[2]]
+    assert chosen(records, dataset=dataset) == ids[:1:-1]
+    assert chosen(records, recipe=recipe, operator=VersionSelector.parse("gemm")) == []
+    assert chosen(records, recipe=VersionSelector.parse("gemm")) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from msgspec.structs import replace
 
 from benchlock.evaluator.records.run_document import decode_run, encode_run
 from benchlock.evaluator.records.run_types import Run
-from benchlock.evaluator.records.timing_validity import KEY, calls_document, calls_of, flag_of
+from benchlock.evaluator.records.timing_validity import (
+    CLOCKS_DISAGREE,
+    KEY,
+    QUIET_HOST,
+    Validity,
+    calls_document,
+    calls_of,
+    describe_clocks,
+    flag_of,
+    list_flags,
+)
 from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 from tests.evaluator.records.test_run_store import end, start
 
@@ -70,6 +80,42 @@ def test_a_run_is_flagged_for_all_reasons() -> None:
     assert flag_of(record) == (
         "10.0% of calls were pre-empted (limit 5%); latency_p50 is 1 s, and 2 ms without the host's delay"
     )
+
+
+def test_each_flag_has_a_cause_a_meaning_and_a_next_step() -> None:
+    calls = replace(CALLS, undelayed=(replace(P50, value=0.002),))
+    record = Run(start(), replace(end(), metrics=(replace(P50, value=1.0),), details={KEY: calls_document(calls)}))
+    disturbed, late = list_flags(record)
+    assert disturbed.cause == "10.0% of calls were pre-empted (limit 5%)"
+    assert disturbed.advice.startswith("Other processes used the CPUs of the run, so timings are unreliable. More runs")
+    assert late.advice.startswith("The host issued queries late, so timings are unreliable.")
+    assert late.advice.endswith(QUIET_HOST.partition("more")[2] + ".")
+
+
+@pytest.mark.parametrize(
+    ("percentiles", "words"),
+    [
+        (
+            [{"share": share, "own_ns": 1e6, "loadgen_ns": 3e6 * share} for share in (0.5, 0.9)],
+            ": 1.5 ms by LoadGen's clock, 1 ms by benchlock's",
+        ),
+        ([{"share": 0.5, "own_ns": "x"}], ""),
+        (None, ""),
+    ],
+)
+def test_clocks_that_disagree_are_described_by_their_medians(percentiles: Any, words: str) -> None:  # noqa: ANN401 - as above
+    account = {"clocks_agree": False, "percentiles": percentiles}
+    for details in ({"loadgen": account}, {"loadgen": {"clocks_agree": True}, "pipeline": {"loadgen": account}}):
+        flag = describe_clocks(Run(start(), replace(end(), details=details)))
+        assert flag is not None
+        assert flag.cause == CLOCKS_DISAGREE + words
+    assert describe_clocks(Run(start(), end())) is None
+
+
+def test_an_invalid_run_says_what_would_make_it_valid_where_that_is_known() -> None:
+    assert "scenario.min_queries" in Validity(valid=False, cause="early stopping").next_step
+    assert "scenario.target_qps" in Validity(valid=False, cause="latency bound").next_step
+    assert not Validity(valid=False, cause="other").next_step
 
 
 def test_a_record_without_such_latencies_is_written_as_it_was_before_there_were_any() -> None:

@@ -141,6 +141,8 @@ def test_a_board_has_quality_beside_speed_and_a_bubble_for_each_system(registry:
     first, second = make_boards([*pairs, other], registry.store)
     assert first.reasons == ()
     assert any("cpu model" in reason for reason in second.reasons)
+    assert any(words.startswith("cpu model B CPU, not ") for words in second.differences)
+    assert first.differences == ()
     assert first.table.column("system") == ("acme/m0 1.0.0", "acme/m1 1.0.0")
     assert first.table.column("top1") == (0.5, 0.5)
     assert first.table.column("quality_rank") == (1, 1)

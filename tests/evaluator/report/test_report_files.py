@@ -211,6 +211,28 @@ def test_batches_are_advised_by_their_metrics(system: System) -> None:
     assert 'r="9"' not in "".join(chart.svg() for chart in section.charts)
 
 
+def test_the_median_calls_of_sweeps_are_side_by_side(system: System) -> None:
+    first = [measured("latency_p50", value, batch) for batch, value in ((1, 0.001), (8, 0.004))]
+    second = [measured("latency_p50", value, batch) for batch, value in ((1, 0.002), (8, 0.003), (16, 0.007))]
+    swept = with_metrics(system, "batch_sweep", *first)
+    other = change(with_metrics(system, "batch_sweep", *second), name="other")
+    parts = describe_runs([swept, other])
+    section = next(part for part in parts if part.table is not None and part.table.id == "batch-calls")
+    assert section.table is not None
+    assert section.table.rows == ((1, 0.001, 0.002), (8, 0.004, 0.003), (16, None, 0.007))
+    assert section.answer[0] == f"The shortest median call of 1 sample takes 1 ms, of {system.name}."
+    assert section.answer[1].endswith("of other.")
+    assert "median call (ms)" in section.charts[0].svg()
+
+
+def test_flagged_times_are_not_called_the_shortest(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "online latency is" in make_report([system], []).sections[0].answer[0]
+    monkeypatch.setattr("benchlock.evaluator.records.timing_validity.flag_of", lambda _: "a busy host")
+    answer = make_report([system], []).sections[0].answer[0]
+    assert "online latency is" not in answer
+    assert f"The times of {system.name} were disturbed, so they are not ranked." in answer
+
+
 def test_no_batch_size_is_advised_by_flagged_times(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = [measured("throughput", value, batch) for batch, value in ((1, 100.0), (2, 190.0), (4, 195.0))]
     swept = with_metrics(system, "batch_sweep", *rates)

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from benchlock.evaluator.evidence.class_details import ClassDetails, read_classes
-from benchlock.evaluator.report.single_run import MOST_BARS, chart_confusion, describe_histogram, find_histogram
+from benchlock.evaluator.report.single_run import (
+    MOST_BARS,
+    chart_confusion,
+    describe_histogram,
+    find_histogram,
+    tabulate_calls,
+)
+from benchlock.evaluator.statistics.metric_types import Calls, Interval, Metric
 
 TIMES = st.lists(st.integers(1, 10**10), min_size=1, max_size=300)
 
@@ -95,3 +103,19 @@ def test_without_mistakes_the_chart_says_so() -> None:
 def test_there_is_no_chart_of_more_classes_or_without_a_matrix() -> None:
     assert chart_confusion(details(31, (0, 1, 5))) is None
     assert chart_confusion(ClassDetails()) is None
+
+
+def test_latencies_of_all_calls_are_beside_those_of_undisturbed_ones() -> None:
+    p50, p90 = (Metric(f"latency_{name}", 0.002, "s", "lower", 100, Interval(None, None), 1) for name in ("p50", "p90"))
+    calm, cpu = replace(p50, value=0.001, n=90), replace(p50, name="cpu_time_p50", value=0.0009)
+    calls = Calls(100, 10, "thread", (calm, replace(p90, n=90)), (cpu,), wall=1.0, cpu=0.75)
+    table = tabulate_calls((p50,), calls)
+    assert [column.name for column in table.columns] == [
+        "metric", "all calls", "undisturbed calls", "n", "CPU time of all calls",
+    ]  # fmt: skip
+    assert table.rows == (("latency_p50", 0.002, 0.001, 90, 0.0009), ("latency_p90", None, 0.002, 90, None))
+    assert table.notes[0].startswith("10 of 100 calls were pre-empted.")
+    assert "off-CPU for 25.0%" in table.notes[1]
+    late = tabulate_calls((p50,), Calls(100, 0, "process", undelayed=(replace(calm, self_reported=True),)))
+    assert late.rows == (("latency_p50", 0.002, None, None, None, 0.001),)
+    assert len(late.columns) == 6

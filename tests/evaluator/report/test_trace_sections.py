@@ -53,6 +53,19 @@ def test_whether_memory_bounds_the_model_follows_from_measured_roofs(tmp_path: P
     assert fast_memory.answer[1].startswith("At their roofs, these layers would take 11.8 µs rather than 67 µs (18%)")
 
 
+def test_what_bounds_a_flagged_run_is_as_undecided_as_its_times(tmp_path: Path) -> None:
+    trace = make_trace(tmp_path)
+    subject = Subject(trace, roofs=roofs(1e12, 1e10), restriction="the times of run/1 are flagged: a busy host")
+    sections = describe(subject)
+    bound = sections["memory-bound"]
+    assert bound.answer[0].startswith(f"Undecided, because {subject.restriction}. As recorded: 100% of the time")
+    assert bound.table is not None
+    assert bound.table.notes[0] == f"Unreliable, because {subject.restriction}."
+    for section in sections.values():
+        assert subject.restriction in section.answer[0]
+        assert subject.restriction in section.charts[0].svg()
+
+
 def test_the_roofline_has_the_roof_that_applies_and_that_of_the_main_memory(tmp_path: Path) -> None:
     (chart,) = describe(Subject(make_trace(tmp_path), roofs=ROOFS))["memory-bound"].charts
     assert "memory, working set up to 0.25 MiB (applies): 80 GB/s" in chart.svg()

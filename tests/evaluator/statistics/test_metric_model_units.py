@@ -19,6 +19,8 @@ from benchlock.evaluator.statistics.metric_types import format_change, format_va
         (0.0000123, "label", "1.23e-05 label"),
         (0.75, "fraction", "0.7500"),
         (84.64, "queries/s", "84.64 queries/s"),
+        (1048576 * 132.5, "B", "132.5 MiB"),
+        (24360, "B", "24360 B"),
         (None, "s", "-"),
     ],
 )

@@ -24,6 +24,7 @@ from benchlock.evaluator.workflows.compare import (
     check_question,
     compare_runs,
     default_rounds,
+    explain_no_interleaving,
     interleave,
     shared_margins,
 )
@@ -145,6 +146,30 @@ def test_runs_with_unusable_times_are_counted_and_not_listed(bench: Bench) -> No
     reason = finding(interleave([A, B], once, 6, {})).reason
     assert reason.endswith(f"12 of 12 runs have unusable times; next: {QUIET_HOST}")
     assert "run/" not in reason
+
+
+def test_interleaving_is_advised_where_it_may_decide_and_else_explained(bench: Bench) -> None:
+    flagged = {"calls": calls_document(Calls(100, 6, "thread"))}
+
+    def disturbed(lock: Lock) -> Run:
+        return recorded(structs.replace(DONE, metrics=(metric("latency_p50", 0.001),), details=flagged), lock=lock.id)
+
+    def explain(*runs: tuple[Lock, Run]) -> str | None:
+        return explain_no_interleaving(compare_runs(runs))
+
+    apart, idle = (A, timed(A, 0.001)), structs.replace(timed(B, 0.002).start, isolation="process", image_id=None)
+    assert explain(apart, (B, timed(B, 0.002))) is None
+    assert explain(apart, (B, structs.replace(timed(B, 0.002), start=idle))) is None
+    traced = lock("other", trace="model")
+    text = explain(apart, (traced, timed(traced, 0.001)))
+    assert text == "Interleaved runs of these locks would not be comparable: the trace differs"
+    nothing = "Interleaved runs of these locks would decide nothing more"
+    assert explain((A, disturbed(A)), (B, disturbed(B))) == f"{nothing}; next: {QUIET_HOST}"
+    found = interleave([A, B], bench.once, 6, {})
+    assert explain_no_interleaving(found) == f"{nothing}: no metric of time is undecided"
+    reported = [(arm, tuple(structs.replace(one, self_reported=True) for one in each)) for arm, each in found.findings]
+    found = structs.replace(found, findings=tuple(reported))
+    assert explain_no_interleaving(found) == f"{nothing}: self-reported metrics decide nothing"
 
 
 def test_the_rate_of_arrival_is_no_property_of_a_model() -> None:

@@ -38,7 +38,7 @@ from benchlock.registry.lock.lockfile import Lock, read
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.recorded import DONE, NOON, metric, recorded
 from tests.support.evaluator.releases import release
-from tests.support.resolution.recipes import ask, recipes
+from tests.support.resolution.recipes import ask, ask_distributed, recipes
 from tests.support.resolution.variants import variant
 
 SCORES = np.array([[0.1, 0.9], [0.8, 0.2]], np.float32)
@@ -442,3 +442,38 @@ def test_a_bit_equal_training_is_reproduced_however_the_request_compares(
     document = {**lock.document, "request": {**lock.request, "reproduce": "distribution", "equivalence": {}}}
     with pytest.raises(InvalidInputError, match="without a margin of epochs_to_quality"):
         judge_rerun(read(document, "edited"), original, trained(store, tmp_path, lock, [1.0, 1.5], 5.6), store)
+
+
+def distributed(store: LocalStore, folder: Path, lock: Lock, loss: float, *, is_bit_equal: bool = True) -> Run:
+    """A done training of two ranks with this last loss; each call has other times."""
+    losses = np.asarray([[2.0, 2.0]] * 4 + [[1.0, loss]])
+    times = np.full(5, len(list(folder.iterdir())) + 1)
+    save_file({"loss": losses, "step_ns": times}, folder / "single")
+    for rank in range(2):
+        columns = dict.fromkeys(("step_ns", "sent", "logical"), times)
+        save_file({"loss": losses[:, rank].copy(), **columns}, folder / f"rank-{rank}")
+    each = {"seconds": 1.0, "sent": 1.0, "gradients": 1.0, "loss": loss}
+    ranks = {"ranks": [each, each], "is_bit_equal": is_bit_equal, "loss_difference": 0.0, "ratio": 1.0}
+    details = {"distributed": {"reference": str(loss), "ranks": [str(loss)] * 2}, "ranks": ranks}
+    blobs = {role: store.put_file(folder / role) for role in ("single", "rank-0", "rank-1")}
+    return recorded(structs.replace(DONE, metrics=(), blobs=blobs, details=details), lock=lock.id)
+
+
+def test_a_distributed_training_is_judged_by_the_bits_of_its_ranks_and_of_its_reference(
+    monkeypatch: pytest.MonkeyPatch, store: LocalStore, tmp_path: Path
+) -> None:
+    parts = recipes()
+    for manifest in parts.chosen.all():
+        store.put(io.BytesIO(content(manifest)))
+    lock = parts.lock(ask_distributed())
+    release(monkeypatch, lock.harness)
+    original, again, moved = (distributed(store, tmp_path, lock, loss) for loss in (1.0, 1.0, 1.5))
+    verdict = judge_rerun(lock, original, again, store)
+    assert (verdict.verdict, verdict.predictions) == ("reproduced", "bit-equal")
+    verdict = judge_rerun(lock, original, moved, store)
+    assert verdict.verdict == "not reproduced"
+    assert verdict.reasons == ("the losses of rank 1 differ from step 4 on (1.0, 1.5)",)
+    apart = distributed(store, tmp_path, lock, 1.0, is_bit_equal=False)
+    verdict = judge_rerun(lock, original, apart, store)
+    assert verdict.verdict == "not reproduced"
+    assert "2 ranks must have the bits of one process" in verdict.reasons[0]

@@ -172,5 +172,5 @@ def test_an_interpreter_that_is_not_there_is_a_failure_of_the_engines_class(benc
 
 
 def test_every_class_is_reached() -> None:
-    """``output`` is that of models that cheat, ``non-finite`` has tests of its own in the harness and the evidence."""
-    assert {*FAILURES, "engine", "output", "non-finite"} == set(get_args(FailureClass))
+    """``output`` is that of models that cheat; ``non-finite`` and ``desync`` have tests of their own."""
+    assert {*FAILURES, "engine", "output", "non-finite", "desync"} == set(get_args(FailureClass))

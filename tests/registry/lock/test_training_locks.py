@@ -67,6 +67,35 @@ def test_a_request_changes_mutable_settings_alone() -> None:
             recipes().lock(ask(settings=text))
 
 
+CUSTOM = {
+    "{{name: adam, lr: 0.001}}": "{{file: network.py, function: make, lr: 1, beta1: 0.9}}",
+    "optimizer.momentum": "optimizer.beta1",
+}
+
+
+def test_the_settings_of_an_own_optimizer_are_in_the_lock_and_may_be_mutable() -> None:
+    custom = recipes(replaced=CUSTOM)
+    optimizer = custom.lock(ask(settings="{optimizer.beta1: 0.8}")).document["settings"]["optimizer"]
+    assert optimizer == {"file": "network.py", "function": "make", "lr": 1.0, "beta1": 0.8}
+    with pytest.raises(InvalidInputError, match=r"allow requests to change 'optimizer[.]function'"):
+        custom.lock(ask(settings="{optimizer.function: 1}"))
+
+
+def test_the_size_of_micro_batches_is_in_the_lock_where_it_is_stated() -> None:
+    stated = recipes(replaced={"batch: 2\nsampler": "batch: 2\nmicro_batch: 1\nsampler"})
+    assert stated.lock(ask()).document["settings"]["micro_batch"] == 1
+    mutable = recipes(replaced={"evaluate.every]": "evaluate.every, micro_batch]"})
+    assert "micro_batch" not in mutable.lock(ask()).document["settings"]
+    assert mutable.lock(ask(settings="{micro_batch: 2}")).document["settings"]["micro_batch"] == 2
+    for changes, words in (
+        ("{micro_batch: 3}", "a micro-batch of 3 is larger than the batch of 2"),
+        ("{micro_batch: 2, batch: 1}", "a micro-batch of 2 is larger than the batch of 1"),
+        ("{micro_batch: 0}", "invalid setting"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            mutable.lock(ask(settings=changes))
+
+
 @pytest.mark.parametrize(
     ("replaced", "words"),
     [

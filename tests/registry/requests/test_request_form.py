@@ -1,6 +1,6 @@
 """Forms of requests: every field goes into the request file exactly, and comes back from it."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -10,6 +10,7 @@ from benchlock.registry.requests.request_form import (
     SCENARIOS,
     SETTINGS,
     RequestFields,
+    forget_usual,
     list_settings,
     read_document,
     write_document,
@@ -63,7 +64,7 @@ def read_back(form: RequestFields) -> RequestFields:
 
 def test_every_field_comes_back_from_the_request_file() -> None:
     # Settings of other scenarios, and fields that are no part of a request.
-    others = {"task", "isolation", *SETTINGS} - set(list_settings("single_stream"))
+    others = {"task", "isolation", "usual", *SETTINGS} - set(list_settings("single_stream"))
     assert {field.name for field in fields(RequestFields)} - FULL.as_parameters().keys() == others
     assert read_back(FULL) == FULL
 
@@ -102,3 +103,10 @@ def test_a_wrong_field_is_named(changed: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidInputError) as refusal:
         parse_request(document, "request")
     assert words in "\n".join(map(str, refusal.value.problems or (refusal.value,)))
+
+
+def test_metrics_that_the_form_ticked_are_not_the_choice_of_its_user() -> None:
+    fields = RequestFields(metrics="latency, top1", usual="top1, latency")
+    assert forget_usual(fields) == RequestFields()
+    assert forget_usual(replace(fields, metrics="top1")) == RequestFields(metrics="top1")
+    assert forget_usual(RequestFields(metrics="top1")) == RequestFields(metrics="top1")

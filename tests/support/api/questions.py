@@ -151,6 +151,14 @@ class Questions:
     def _queued_comparison(self) -> dict[str, str]:
         return {"comparison": self._asked("POST", "/v1/comparisons/interleaved", self._comparison())["comparison"]}
 
+    def _matrix(self) -> dict[str, Any]:
+        shared = {key: value for key, value in ASKED.items() if key not in ("schema", "kind", "name", "model")}
+        axes = {"model": {"one": ASKED["model"], "other": {"name": "digits", "version": "1.0.0"}}}
+        return {"schema": 1, "kind": "matrix", "name": "digits", "request": shared, "axes": axes, "seed": 7}
+
+    def _submitted_matrix(self) -> dict[str, str]:
+        return {"matrix_id": self._asked("POST", "/v1/matrices", {"matrix": self._matrix()})["matrix"]}
+
     def _enrol(self, name: str) -> str:
         self._asked("PUT", f"/v1/machines/{name}", {"boot": BOOT, "facts": facts().document()})
         return name
@@ -247,6 +255,10 @@ class Questions:
             "GET /v1/jobs/{job_id}/events": lambda: Question(over),
             "POST /v1/comparisons/interleaved": lambda: Question(body=self._comparison()),
             "GET /v1/comparisons/interleaved/{comparison}": lambda: Question(self._queued_comparison()),
+            "POST /v1/matrices": lambda: Question(body={"matrix": self._matrix()}),
+            "GET /v1/matrices/{matrix_id}": lambda: Question(self._submitted_matrix()),
+            "GET /v1/matrices/{matrix_id}/table": lambda: Question(self._submitted_matrix()),
+            "POST /v1/matrices/{matrix_id}/cancel": lambda: Question(self._submitted_matrix()),
         }
 
     def _of_workers(self) -> dict[str, Callable[[], Question]]:
@@ -266,6 +278,7 @@ class Questions:
             "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": encode_cursor(("m1",))}),
             "PUT /v1/machines/{name}": lambda: Question({"name": "m1"}, body=enrolment),
             "POST /v1/machines/{name}/departure": lambda: Question({"name": "m1"}),
+            "GET /v1/machines/{name}/work": lambda: Question({"name": "m1"}, query={"wait": "0"}),
             "PATCH /v1/machines/{name}": lambda: Question({"name": "m1"}, body={"draining": "its owner wants it"}),
             "POST /v1/leases": lambda: Question(body={"machine": "m1", "boot": BOOT, "nonce": "a-word", "wait": 0}),
             "GET /v1/leases/{fence}": lambda: Question({"fence": self._lease()[0]}),

@@ -20,6 +20,8 @@ MUTABLE = {
     "lease_slots",
     "progress_lines",
     "blob_holds",
+    "matrices",
+    "matrix_cells",
 }
 GUARDS = {guard.table: guard for guard in list_guards(METADATA)}
 TABLES = [METADATA.tables[name] for name in GUARDS]

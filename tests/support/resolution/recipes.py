@@ -1,5 +1,6 @@
 """A recipe with the parts of its lock, and requests that train it."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from benchlock.registry.lock.lock_feasibility import ChosenRecipe
@@ -44,6 +45,21 @@ metrics: [epochs_to_quality, final_quality]
 reproduce: bits
 seed: 4294967295
 """
+DISTRIBUTED = """
+schema: 1
+kind: evaluation
+level: distributed
+name: train
+recipe: {name: cnn, version: "^1.0"}
+dataset: {name: digits, version: "^1.0", split: train}
+framework: {name: pytorch, version: ">=1.20 <2"}
+distribution: {processes: 2, threads: 1}
+hardware: {os: linux, arch: amd64, device: cpu}
+limits: {time: 10m, memory: 2GiB, cpus: 2, processes: 256}
+scenario: {name: steps, steps: 4, warmup: 1, deterministic: true}
+metrics: [steps_per_second, communication, communication_logical, speedup, efficiency, loss_difference]
+seed: 4294967295
+"""
 CODE = {"network.py": b"def build(weights): ..."}
 SPLIT = "  test: {{images: images.idx, labels: labels.idx, samples: 2}}\n"
 
@@ -53,10 +69,19 @@ def ask(**replaced: str) -> Request:
     return request(REQUEST, **replaced)
 
 
-def recipes(needs: str = ">=1 <2", predictor: str = "pytorch") -> Shelf:
+def ask_distributed(**replaced: str) -> Request:
+    """A request that trains the recipe in two processes, with these keys replaced."""
+    return request(DISTRIBUTED, **replaced)
+
+
+def recipes(needs: str = ">=1 <2", predictor: str = "pytorch", replaced: Mapping[str, str] | None = None) -> Shelf:
     """The shelf with a recipe in place of the model; its framework has the predictor that can train."""
+    recipe = RECIPE
+    for old, new in (replaced or {}).items():
+        assert old in recipe
+        recipe = recipe.replace(old, new)
     parts = (
-        published(RECIPE, CODE, version="1.0.0", needs=needs),
+        published(recipe, CODE, version="1.0.0", needs=needs),
         published(DATASET.replace(SPLIT, SPLIT + SPLIT.replace("test", "train")), FILES["dataset"], version="1.0.0"),
         published(
             FRAMEWORK.replace("name: onnxruntime", "name: pytorch").replace(

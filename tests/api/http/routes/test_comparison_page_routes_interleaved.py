@@ -1,6 +1,7 @@
 """Interleaved comparisons from a browser: a form queues the runs in turn, and one page has the verdict on them."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -126,6 +127,8 @@ def test_a_form_queues_the_runs_in_turn_and_one_page_has_their_progress_and_then
     assert float(latency[2]) == pytest.approx(3)
     assert latency[5]  # the noise of the host, from the control
     assert fields(pages.get(compare_path([run.id for run in runs[:3]])).text)["locks"] == fields(text)["locks"]
+    place = re.search(f'<a href="{path}">Run of an interleaved comparison', pages.get(run_path(runs[3].id)).text)
+    assert place is not None
     twin = pages.get(done.partition('type="application/json" href="')[2].partition('"')[0]).json()
     assert [job["run"] for job in twin["jobs"]] == [run.id for run in runs]
 

@@ -304,10 +304,65 @@ def test_check_boxes_are_the_list_of_metrics(client: Client) -> None:
     assert 'name="metrics" value="top1, latency"' in preview(answer.text)
 
 
+def test_the_usual_metrics_are_ticked_until_the_user_changes_them(client: Client) -> None:
+    """A form that is sent as it is asks for the usual metrics of each next scenario."""
+
+    def find_ticked(page: str) -> set[str]:
+        return {name for name, (state, _) in options(page, "metrics").items() if state == "checked"}
+
+    first = ask(client)
+    usual = re.search(r'name="usual" value="([^"]*)"', first)
+    assert usual is not None
+    assert find_ticked(first) == set(usual[1].split(", ")) > {"top1"}
+    sweep = ask(client, metrics=usual[1], usual=usual[1], scenario="batch_sweep")
+    assert find_ticked(sweep) == find_ticked(ask(client, scenario="batch_sweep")) != find_ticked(first)
+    assert "Lock and queue" in sweep
+    assert find_ticked(ask(client, metrics="top1", usual=usual[1])) == {"top1"}
+
+
 def test_an_empty_form_says_what_to_choose(client: Client) -> None:
     text = client.get("/new", headers=HTML).text
-    assert "Choose a model and a dataset" in text
+    assert "Choose a model and a split: bare, test." in text
     assert '<option value="digits">' in text
+
+
+def test_the_only_possible_dataset_and_split_are_selected(client: Client, registry: LocalRegistry) -> None:
+    def select() -> tuple[str, dict[str, str]]:
+        parameters = {"model": "digits", "metrics": "top1"}
+        facts = client.get("/v1/requests/preview", params=parameters).json()["facts"]
+        return client.get("/new", params=parameters, headers=HTML).text, facts["fields"]
+
+    text, fields = select()
+    assert 'name="dataset" value="digits"' in text
+    assert '<option value="test" selected>' in text
+    assert "Lock and queue" in text
+    assert fields == {
+        "model": "digits",
+        "dataset": "digits",
+        "split": "test",
+        "metrics": "top1",
+    }  # the other is unlabelled
+    request = {"dataset": {"name": "other", "version": "*", "split": "test"}}
+    other = variant({"dataset": {"name": "other"}, "request": request})
+    other.publish(registry.catalogue, registry.store, ("dataset",))
+    text, fields = select()
+    assert 'name="dataset" value=""' in text
+    assert "Choose a dataset" in text
+    assert fields == {"model": "digits", "metrics": "top1"}
+
+
+def test_who_may_queue_a_run_is_told_how_to_start_a_worker_where_no_machine_takes_jobs(
+    registry: LocalRegistry,
+) -> None:
+    queue = open_queue(registry)
+    page = make_new(registry, queue, RequestFields())
+    assert page.facts["needs_worker"]
+    assert b"<code>benchlock worker</code>" in render_page(page, Viewer(may=frozenset({"read", "run"})))
+    assert b"benchlock worker" not in render_page(page, Viewer(may=frozenset({"read"})))
+    queue.enrol(machine(1), BOOT, facts())
+    page = make_new(registry, queue, RequestFields())
+    assert not page.facts["needs_worker"]
+    assert b"benchlock worker" not in render_page(page, Viewer(may=frozenset({"read", "run"})))
 
 
 def test_hostile_text_is_escaped(client: Client) -> None:

@@ -25,9 +25,11 @@ from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import read_request
+from benchlock.registry.requests.matrix_request import read_matrix
 from tests.api.http.conftest import Client
 from tests.support.evaluator.queues import BOOT, facts, machine
 from tests.support.evaluator.recorded import recorded
+from tests.support.registry.matrices import MATRIX
 from tests.support.resolution.locks import REQUEST
 from tests.support.resolution.variants import variant
 
@@ -105,6 +107,28 @@ def test_a_job_is_cancelled_by_its_form(closed: Client, tokens: Tokens, lock: Lo
     assert closed.get(f"/v1{path}").json()["state"] == "cancelled"
 
 
+def test_a_matrix_has_a_page_that_leads_to_its_jobs_and_cancels_them(
+    closed: Client, registry: LocalRegistry, tokens: Tokens
+) -> None:
+    variant({}).publish(registry.catalogue, registry.store)
+    csrf_token = sign_in(closed, tokens, "run")
+    bearer = {"authorization": f"Bearer {closed.cookies[COOKIE]}"}
+    matrix = read_matrix(MATRIX, "matrix.yaml")
+    sent = closed.post("/v1/matrices", json={"matrix": matrix.document}, headers=bearer)
+    assert sent.status_code == 201, sent.text
+    path = f"/matrices/{matrix.id}"
+    assert f'href="{path}"' in closed.get("/jobs").text
+    text = closed.get(path).text
+    assert "no machine can take it" in text
+    assert "conflict" in text
+    (job, *_) = closed.get("/v1/jobs").json()["jobs"]
+    assert f'href="{path}"' in closed.get(f"/{job['job'].replace('job/', 'jobs/')}").text
+    answer = closed.post(f"{path}/cancel", data={"csrf_token": csrf_token}, headers=OURS)
+    assert (answer.status_code, answer.headers["location"]) == (303, path)
+    assert "cancelled" in closed.get(path).text
+    assert closed.get(f"/matrices/sha256:{'0' * 64}").status_code == 404
+
+
 def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
     closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock
 ) -> None:
@@ -137,6 +161,7 @@ def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(
         "/jobs/01kam1v3mz4w0q3d5g7h9j2k4m/cancel",
         "/comparisons",
         "/comparisons/0123456789abcdef/cancel",
+        f"/matrices/sha256:{'0' * 64}/cancel",
         "/tokens",
         "/tokens/revoke",
         "/yank",

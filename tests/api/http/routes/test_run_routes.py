@@ -193,6 +193,7 @@ def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(
     newest = [run.id for run in runs]
     assert listed(f"model={lock.model.name}@%5E1.0&dataset={lock.dataset.name}") == newest
     assert listed(f"model={lock.model.name}@%5E9.0") == listed("dataset=another") == []
+    assert listed("operator=gemm") == listed("recipe=cnn") == []
     assert listed("since=2026-11-21T12:00:02Z") == newest[:-2]
     assert listed("since=2026-11-21T14:00:03%2B02:00") == newest[:-3]
     assert listed("since=9999d") == listed("since=2026-11-21") == newest
@@ -207,6 +208,8 @@ def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(
         "model=acme@",
         "model=Acme",
         "dataset=x@1.x.y",
+        "operator=gemm@",
+        "recipe=CNN",
         "since=tomorrow",
         "since=1969-12-31",
         "prefix=01m",

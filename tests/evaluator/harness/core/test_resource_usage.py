@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchlock.evaluator.harness.core.resource_usage import measure_usage, read_peak_memory
+from benchlock.evaluator.harness.core.resource_usage import measure_usage, read_peak, read_peak_memory, reset_peak
 
 PAGES = 2000
 
@@ -59,3 +59,17 @@ def test_the_peak_of_a_process_is_not_that_of_a_container(tmp_path: Path) -> Non
     peak = read_peak_memory("process", tmp_path)
     assert (peak["scope"], peak["source"]) == ("largest process", "ru_maxrss")
     assert peak["bytes"] > 1 << 20
+
+
+def test_a_peak_is_forgotten_and_read_again(tmp_path: Path) -> None:
+    assert reset_peak()
+    before = read_peak()
+    block = bytearray(b"x" * (64 << 20))
+    after = read_peak()
+    assert before is not None
+    assert after is not None
+    assert after - before >= len(block) // 2
+    del block
+    assert reset_peak()
+    assert (read_peak() or 0) < after - (32 << 20)
+    assert (reset_peak(tmp_path / "none"), read_peak(tmp_path / "none")) == (False, None)

@@ -1,6 +1,6 @@
 """The choices of the form of a new evaluation: which are possible, and the checks' own words why others are not."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -20,8 +20,9 @@ from benchlock.registry.catalogue.catalogue_protocol import ContentFilter
 from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.lock.lock_assembly import question_of
 from benchlock.registry.lock.lock_creation import check_choices
+from benchlock.registry.lock.lock_feasibility import OPERATED
 from benchlock.registry.lock.split_checks import check_labelled, check_model_inputs
-from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.manifests import Dataset, Framework, Image, Manifest, Model, Operator, Recipe
 from benchlock.registry.manifests.manifest_types import Platform, Task
 from benchlock.registry.manifests.metric_definitions import DEFINITIONS, GROUPS, check_metrics, expand, is_quality
 from benchlock.registry.requests.evaluation_request import Request, parse_request
@@ -38,13 +39,19 @@ from benchlock.registry.resolution.conflicts import ConflictError
 from benchlock.registry.resolution.resolver import explain
 from benchlock.registry.resolution.resolver_types import Question, Resolution, Snapshot
 from benchlock.registry.resolution.version_search import CachedSnapshot, Search
-from benchlock.registry.scaffold.request_scaffold import suggest_metrics
+from benchlock.registry.scaffold.request_scaffold import (
+    suggest_metrics,
+    suggest_operator_request,
+    suggest_training_request,
+)
 
 OFFERED: Final = 12
 """The number of names of a kind: each is judged, which takes a millisecond or two."""
 _SPLITS: Final = 20
 TRACES: Final = ("none", "model", "framework", "system", "full")
 _UNNAMED: Final = "unnamed"
+UNNAMED_DATASET: Final = "name-of-a-dataset"
+"""The dataset of a request for a recipe on which no published one can be trained."""
 _PLATFORM: Final = ("os", "arch", "device")
 
 
@@ -83,12 +90,16 @@ class RequestChoices:
         machines: Mapping[str, MachineFacts],
     ) -> None:
         """Read the newest versions of the model and the dataset in the form."""
-        self._registry, self._fields, self._snapshot = registry, fields, CachedSnapshot(snapshot)
+        self._registry, self.fields, self._snapshot = registry, fields, CachedSnapshot(snapshot)
         self._machines = machines
         self._search: Search | None = None
         self.manifest, self._problems = cache(registry.catalogue.manifest), cache(self._find_problems)
         self.model = cast("Model | None", find_newest(registry.catalogue, "model", fields.model))
         self.dataset = cast("Dataset | None", find_newest(registry.catalogue, "dataset", fields.dataset))
+
+    def with_fields(self, fields: RequestFields) -> "RequestChoices":
+        """Return the choices of another form."""
+        return RequestChoices(self._registry, self._snapshot, fields, self._machines)
 
     def list_all(self) -> dict[str, list[Choice]]:
         """Return the choices by field."""
@@ -104,23 +115,23 @@ class RequestChoices:
             "scenario": self._mark("scenario", SCENARIOS, self._try("scenario")),
             "trace": self._mark("trace", TRACES, self._try("trace")),
             "metrics": self._list_metrics(),
-            "isolation": list_isolations(self._machines, self._find_wants(), self._fields.isolation),
+            "isolation": list_isolations(self._machines, self._find_wants(), self.fields.isolation),
         }
 
     def _mark(self, field: str, values: Iterable[str], explain_value: Callable[[str], str]) -> list[Choice]:
         """Judge the values of a field and the one in the form."""
-        chosen = getattr(self._fields, field)
+        chosen = getattr(self.fields, field)
         listed = [*values, *([chosen] if chosen else [])]
         return [Choice(value, explain_value(value), value == chosen) for value in dict.fromkeys(listed)]
 
     def _list_names(self, kind: Kind, explain_name: Callable[[str], str]) -> list[Choice]:
         """Judge the offered names of a kind, those for the framework of the model first."""
-        chosen, names = split_target(getattr(self._fields, kind))[0], self._offer(kind)
+        chosen, names = split_target(getattr(self.fields, kind))[0], self._offer(kind)
         if self.model is not None and kind == "framework":
             names = [self.model.framework.name, *names]
         if self.model is not None and kind == "image":
             names = [*self._snapshot.images(self.model.framework.name)[:OFFERED], *names]
-        forms = ((name, replace(self._fields, **{kind: name})) for name in dict.fromkeys(names[: 2 * OFFERED]))
+        forms = ((name, replace(self.fields, **{kind: name})) for name in dict.fromkeys(names[: 2 * OFFERED]))
         return [
             Choice(name, explain_name(name), name == chosen, with_query("/new", **form.as_parameters()))
             for name, form in forms
@@ -131,18 +142,18 @@ class RequestChoices:
 
         Models are those of the chosen task and framework, images those that provide the framework.
         """
-        text, snapshot = split_target(getattr(self._fields, kind))[0], self._snapshot
+        text, snapshot = split_target(getattr(self.fields, kind))[0], self._snapshot
         if text in snapshot.names(kind, text, 1):
             text = ""
         beside = snapshot.names(kind, text, OFFERED)
         found = [name for name in beside if text.lower() in name.lower()] or ([] if text else list(beside))
         content = ContentFilter(search=text or None)
         if kind == "model":
-            task = cast("Task", self._fields.task) if self._fields.task in get_args(Task) else None
+            task = cast("Task", self.fields.task) if self.fields.task in get_args(Task) else None
             content = replace(content, task=task)
         if kind in ("model", "image"):
             with suppress(InvalidInputError):
-                name = split_target(self._fields.framework)[0]
+                name = split_target(self.fields.framework)[0]
                 content = replace(content, framework=parse_name(name) if name else None)
         is_narrowed = content.task is not None or content.framework is not None
         if is_narrowed or (text and not found):
@@ -151,18 +162,18 @@ class RequestChoices:
         return found[:OFFERED]
 
     def _list_metrics(self) -> list[Choice]:
-        """Judge each metric beside the others of the request, which its reasons may depend on."""
-        requested, chosen = (
-            list(write_form(self._fields, self.model, self.dataset)["metrics"]),
-            split_list(self._fields.metrics),
-        )
-        names = [*GROUPS, *(name for name, definition in DEFINITIONS.items() if not definition.automatic), *chosen]
+        """Judge each metric beside the others of the request, which its reasons may depend on.
+
+        Without a choice of the user, the usual ones are chosen.
+        """
+        requested = list(write_form(self.fields, self.model, self.dataset)["metrics"])
+        names = [*GROUPS, *(name for name, definition in DEFINITIONS.items() if not definition.automatic), *requested]
         choices = []
         for name in dict.fromkeys(names):
             others = [other for other in requested if other != name]
             reason = self._explain(("metrics", ", ".join(others)), ("metrics", ", ".join([*others, name])))
             reason = reason or self._explain_metric(name)
-            choices.append(Choice(name, reason, name in chosen, hint=describe_metric(name)))
+            choices.append(Choice(name, reason, name in requested, hint=describe_metric(name)))
         return choices
 
     def _explain_metric(self, name: str) -> str:
@@ -185,12 +196,12 @@ class RequestChoices:
 
     def _explain_split(self, splits: Iterable[str], split: str) -> str:
         """Return what is wrong with a split and not with all of them; a request without a split cannot be judged."""
-        common = set.intersection(*(set(self._problems(replace(self._fields, split=name))) for name in splits))
-        problems = self._problems(replace(self._fields, split=split))
+        common = set.intersection(*(set(self._problems(replace(self.fields, split=name))) for name in splits))
+        problems = self._problems(replace(self.fields, split=split))
         return next((write() for key, write in problems.items() if key not in common), "")
 
     def _explain(self, without: tuple[str, str], with_: tuple[str, str]) -> str:
-        known, problems = (self._problems(replace(self._fields, **dict([change]))) for change in (without, with_))
+        known, problems = (self._problems(replace(self.fields, **dict([change]))) for change in (without, with_))
         return next((write() for key, write in problems.items() if key not in known), "")
 
     def _find_problems(self, fields: RequestFields) -> Mapping[object, Callable[[], str]]:
@@ -224,7 +235,7 @@ class RequestChoices:
         if self.model is None or self.dataset is None:
             return None
         try:
-            request = self._parse(self._fields)
+            request = self._parse(self.fields)
         except InvalidInputError:
             return None
         _, resolution = self._resolve(question_of(request))
@@ -258,10 +269,10 @@ class RequestChoices:
         model = cast("Model | None", find_newest(self._registry.catalogue, "model", name))
         if model is None:
             return ""
-        return self._explain_need(self._fields, model) or self._explain_pair(model, self.dataset)
+        return self._explain_need(self.fields, model) or self._explain_pair(model, self.dataset)
 
     def _explain_framework(self, name: str) -> str:
-        needed = "" if self.model is None else self._explain_need(replace(self._fields, framework=name), self.model)
+        needed = "" if self.model is None else self._explain_need(replace(self.fields, framework=name), self.model)
         return needed or self._explain_images(name)
 
     def _explain_need(self, fields: RequestFields, model: Model) -> str:
@@ -291,7 +302,7 @@ class RequestChoices:
             return ""
         reasons = [""]
         for name, split in dataset.splits.items():
-            metrics = split_list(self._fields.metrics) or suggest_metrics(model, split, self._fields.scenario_name)
+            metrics = split_list(self.fields.metrics) or suggest_metrics(model, split, self.fields.scenario_name)
             try:
                 check_model_inputs(model, dataset, split)
                 check_labelled([metric for metric in expand(metrics) if is_quality(metric)], dataset, name)
@@ -300,6 +311,57 @@ class RequestChoices:
             else:
                 return ""
         return next(filter(None, reasons), "")
+
+
+def choose_only(choices: RequestChoices) -> tuple[RequestChoices, dict[str, list[Choice]]]:
+    """Choose the only possible dataset, and its only possible split, where the form has none.
+
+    Returns:
+        The choices of that form, and their values by field.
+    """
+    listed = choices.list_all()
+    for field in ("dataset", "split"):
+        possible = [choice.value for choice in listed[field] if not choice.reason]
+        if not getattr(choices.fields, field) and len(possible) == 1 and len(listed[field]) < OFFERED:
+            return choose_only(choices.with_fields(replace(choices.fields, **{field: possible[0]})))
+    return choices, listed
+
+
+def suggest_request(registry: LocalRegistry, subject: Operator | Recipe) -> Request:
+    """Return a request for an operator or a recipe, with a framework or a dataset of the registry that suits it."""
+    if isinstance(subject, Operator):
+        document = suggest_operator_request(subject, _find_framework(registry))
+    else:
+        document = suggest_training_request(subject, *_find_training_data(registry, subject))
+    return parse_request(document, "request")
+
+
+def _list_newest(registry: LocalRegistry, kind: Kind) -> Iterator[Manifest]:
+    """Yield the newest versions of the first names of a kind."""
+    for _, name in registry.catalogue.names(VersionFilter(kind=kind), OFFERED):
+        yield registry.catalogue.manifest(registry.catalogue.newest(kind, name, None).reference)
+
+
+def _find_framework(registry: LocalRegistry) -> str:
+    """Return the first framework in which operators run; the name of one without any."""
+    frameworks = cast("Iterator[Framework]", _list_newest(registry, "framework"))
+    return next((one.name for one in frameworks if one.predictor in OPERATED), OPERATED[0])
+
+
+def _find_training_data(registry: LocalRegistry, recipe: Recipe) -> tuple[str, str, str]:
+    """Return the first dataset with splits on which a recipe trains and is tested; a name to replace without one."""
+    for dataset in cast("Iterator[Dataset]", _list_newest(registry, "dataset")):
+        splits = list[str]()
+        for name, split in dataset.splits.items():
+            with suppress(InvalidInputError):
+                check_model_inputs(recipe, dataset, split)
+                check_labelled(["top1"], dataset, name)
+                splits.append(name)
+        if len(splits) > 1:
+            train = "train" if "train" in splits else next(name for name in splits if name != "test")
+            splits.remove(train)
+            return dataset.name, train, "test" if "test" in splits else splits[-1]
+    return UNNAMED_DATASET, "train", "test"
 
 
 def _spell(platform: Platform) -> tuple[str, str, str]:

@@ -1,0 +1,1 @@
+"""Evidence of distributed trainings: metrics recomputed from the samples and the weights of every rank."""

@@ -1,0 +1,1 @@
+"""Evidence of the level network: one batch in several numbers of parts."""

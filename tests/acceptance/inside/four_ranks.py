@@ -1,0 +1,68 @@
+"""Runs inside PyTorch's image: four ranks share the gradients of a network, more than a small host has CPUs for.
+
+``python SCRIPT HARNESS OUT``; the bytes that each rank sent in each step go to ``OUT/found.json``.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, sys.argv[1])
+
+import torch
+from harness.core.supervisor import end_process
+from harness.training.pytorch_distributed import open_group
+
+OUT = Path(sys.argv[2])
+RANKS, STEPS, BUCKET = 4, 4, 25 << 20
+
+
+class Trainer:
+    """A network of two layers with 614 KB of gradients, which sees random samples."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        layers = (torch.nn.Linear(64, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10))
+        self.module: Any = torch.nn.Sequential(*layers)
+        self.size = sum(weight.numel() * weight.element_size() for weight in self.module.parameters())
+
+    def distribute(self, wrap: Callable[[Any], Any]) -> None:
+        """Share the gradients as the harness does."""
+        self.module = wrap(self.module)
+
+    def step(self) -> None:
+        """Compute the gradients of some samples."""
+        self.module.zero_grad()
+        self.module(torch.randn(8, 64)).square().mean().backward()
+
+
+def run_rank(rank: int) -> None:
+    """Take the steps, and write what this rank sent."""
+    trainer, sent = Trainer(), []
+    job: Any = SimpleNamespace(processes=RANKS, bucket_bytes=BUCKET, seeds=(3,))
+    with open_group(job, trainer, OUT, rank) as group:
+        for _ in range(STEPS):
+            before, _ = group.count_bytes()
+            trainer.step()
+            sent.append(group.count_bytes()[0] - before)
+    (OUT / f"rank-{rank}.json").write_text(json.dumps({"gradients": trainer.size, "sent": sent}))
+    end_process(0)
+
+
+def main() -> None:
+    """Start the ranks, and gather what they wrote."""
+    running = [subprocess.Popen([sys.executable, "-B", *sys.argv, str(rank)]) for rank in range(RANKS)]
+    assert [rank.wait() for rank in running] == [0] * RANKS
+    found = [json.loads((OUT / f"rank-{rank}.json").read_text()) for rank in range(RANKS)]
+    (OUT / "found.json").write_text(json.dumps({"ranks": found}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > len(("script", "harness", "out")):
+        run_rank(int(sys.argv[3]))
+    else:
+        main()

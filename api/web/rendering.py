@@ -164,11 +164,9 @@ def _align(texts: Sequence[str]) -> list[Markup]:
     if not longest:
         return [escape(text) for text in texts]
     width = next((width for width in _WIDTHS if width >= longest), _WIDTHS[-1])
-    end = Markup('{}<span class="end w{}">{}</span>')
-    return [
-        end.format(figure[1], width, figure[2]) if figure else end.format(text, width, "")
-        for text, figure in zip(texts, figures, strict=True)
-    ]
+    begin, end = Markup(f'<span class="end w{width}">'), Markup("</span>")  # noqa: S704 - a number
+    pairs = ((text, "") if figure is None else figure.groups() for text, figure in zip(texts, figures, strict=True))
+    return [escape(whole) + begin + escape(rest) + end for whole, rest in pairs]
 
 
 def _link_path(words: str) -> Markup:

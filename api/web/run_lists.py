@@ -14,7 +14,7 @@ from benchlock.evaluator.records.run_types import DamagedRun, Run, filter_versio
 from benchlock.registry.artifact_names import Kind, parse_reference
 from benchlock.registry.lock.lockfile import Lock, title
 
-OTHERS: Final = 20
+OTHERS: Final = 10
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),

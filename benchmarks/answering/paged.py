@@ -20,6 +20,7 @@ from benchlock.api.web.links import (
     run_path,
     with_query,
 )
+from benchlock.api.web.pages import run_pages
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.records.run_store import insert_end, insert_start
 from benchlock.evaluator.records.run_types import Run, new_run_id
@@ -49,7 +50,7 @@ class LargeBenchlock(Benchlock):
     """
 
     def fill(self) -> None:
-        """Write the registry; note the addresses of its lists, of their last pages, and of its pages with charts."""
+        """Write the registry; note its lists, their last pages, and its forms and pages with charts."""
         self._universe = Universe(VERSIONS // 1000)
         home = self._folder / "registry"
         fill(self._universe, home, (Release("dataset", _LONG, number) for number in range(OF_ONE)))
@@ -69,7 +70,7 @@ class LargeBenchlock(Benchlock):
     def _note(self, locks: list[Lock], runs: list[Run], job: str) -> None:
         *runs, traced = runs
         ids = [run.id for run in reversed(runs)]  # newest first
-        last = {"cursor": encode_cursor((ids[-ROWS - 1],))}
+        last = {"cursor": encode_cursor((ids[-run_pages.RUNS - 1],))}
         used = dataset_of(locks[0])
         model, dataset = locks[0].subject.name, f"{used.name}@{used.version}"
         self.lists = {
@@ -84,7 +85,6 @@ class LargeBenchlock(Benchlock):
             "leaderboards": "/leaderboards",
             "lock": lock_path(locks[0].id),
             "lock diff": lock_diff_path(locks[0].id, locks[1].id),
-            "new evaluation": "/new",
             f"queue, {WAITING} jobs and machines": "/jobs",
             "job": job_path(job),
             "audit log": "/audit",
@@ -96,6 +96,7 @@ class LargeBenchlock(Benchlock):
             f"artifact with {OF_ONE:,} versions": with_query(artifact_path("dataset", _LONG), below=version(ROWS)),
         }
         self.charts = {
+            "new evaluation": "/new",
             "preview": with_query("/new", model=model, dataset=used.name, split=used.split),
             f"run with {COMPARED:,} samples": run_path(ids[1]),
             f"run with {SAMPLES:,} samples": run_path(ids[0]),

@@ -19,7 +19,7 @@ from benchmarks.viewing.server_ends import explain_end
 ASKED, OPENINGS, SETTLE_MS = 40, 3, 500
 WEIGHT_KIB, REQUESTS, ASSET_KB, COMPARE_KIB = 60, 6, 12, 30
 LIST_MS, CHART_MS, LAST_PAGE, PAINTED_MS, SLOW_PAINTED_MS = 50, 150, 1.5, 500, 1500
-_WITH_CHARTS = "page with charts or a preview"
+_WITH_CHARTS = "form or a page with charts"
 METHOD = f"""\
 A registry with {paged.VERSIONS:,} versions and one artifact with {paged.OF_ONE:,} more, {paged.RUNS:,} runs of
 {paged.LOCKS} locks, one of them with {paged.SAMPLES:,} samples and two with {paged.COMPARED:,}, and {paged.WAITING}

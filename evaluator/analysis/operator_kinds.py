@@ -6,6 +6,7 @@ convolution; and where the runtime's type is unknown, the type in the model file
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from benchlock.evaluator.analysis.trace_types import Row, RowTensor, Shape
@@ -74,6 +75,7 @@ def kind_of(row: Row) -> str:
     return "depthwise_conv" if kind == "conv" and _is_depthwise(row) else kind
 
 
+@lru_cache(maxsize=4096)
 def _kind_of_type(type_: str) -> str:
     if type_ in _IDENTITY_IS_CONSTANT:
         return "constant"

@@ -26,7 +26,7 @@ from benchlock.registry.lock.lock_diff import diff
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedPlatform, dump, title
 from benchlock.registry.requests.request_form import read_document
 
-RUNS: Final = 20
+RUNS: Final = 10
 _ARTIFACTS: Final = (
     Column("artifact", None, "Kind, name and locked version."),
     Column("manifest", None, "The digest of its manifest."),

@@ -44,7 +44,7 @@ from benchlock.evaluator.records.run_texts import describe_question, describe_su
 from benchlock.evaluator.records.run_types import Run, RunId
 from benchlock.registry.lock.lockfile import Lock
 
-ROWS: Final = 50
+ROWS: Final = 30
 _REFRESH: Final = 5
 _JOBS: Final = (
     Column("job", None, "The id of the job."),

@@ -64,7 +64,7 @@ from benchlock.evaluator.workflows.claim_verdicts import claims_of
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests.metric_definitions import is_quality
 
-RUNS: Final = 50
+RUNS: Final = 30
 SAMPLES: Final = 50
 """The number of wrong samples of a page; CSV and JSON have all that are listed."""
 _LOG_LINES: Final = 200

@@ -97,7 +97,7 @@ SETTINGS: Final = (
         "BENCHLOCK_STORE",
         "URL",
         "the registry's folder",
-        "The OCI repository for the blobs of a new registry.",
+        "The OCI repository (`oci://`) or the bucket (`s3://`, `gs://`, `az://`) for the blobs of a new registry.",
         "commands that open a registry's folder",
         "store",
         '"oci://ghcr.io/acme/bench"',

@@ -158,6 +158,15 @@ class FileStore(BlobStore, Protocol):
 
 
 @runtime_checkable
+class SigningStore(BlobReader, Protocol):
+    """A store whose blobs can be downloaded from the server behind it."""
+
+    def sign_url(self, digest: Digest, seconds: int) -> str:
+        """Return a URL by which anyone can download a blob for ``seconds``, without other credentials."""
+        ...
+
+
+@runtime_checkable
 class PrefetchingStore(Protocol):
     """A store in front of a remote one, which fetches several blobs at once."""
 

@@ -21,6 +21,7 @@ from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.api.commands import Commands, copied
 from tests.support.api.warm import Warm
+from tests.support.servers.object_server import ObjectServer, serving_objects
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.postgresql import serving as postgresql_serving
 from tests.support.servers.registry_server import RegistryServer, serving
@@ -210,6 +211,13 @@ def engine_url() -> Iterator[str]:
 def registry_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
     """An OCI registry of the suite's own, ended with the suite; tests take a repository each."""
     with serving(tmp_path_factory.mktemp("registry-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """A server that speaks S3 of the suite's own, ended with the suite; tests take a prefix each."""
+    with serving_objects(tmp_path_factory.mktemp("object-server")) as server:
         yield server
 
 

@@ -14,12 +14,14 @@ from benchlock.api.client.token_admin import Access, EmbeddedAccess, RemoteAcces
 from benchlock.api.local.local_registry import now, open_registry, open_tokens
 from benchlock.api.local.running_services import running_service
 from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
+from benchlock.artifacts.blob_store import SigningStore
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.net.urls import is_loopback
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
 from benchlock.registry.auth.tokens import Authenticator, parse_grace, parse_lifetime, parse_token_id
 
+_DIRECT = "Redirect downloads of blobs to the bucket of the registry; clients must reach it."
 _PROXY = "Address or network of a trusted proxy, whose X-Forwarded-For gives the client's address; may be repeated."
 
 
@@ -28,8 +30,11 @@ _PROXY = "Address or network of a trusted proxy, whose X-Forwarded-For gives the
 @click.option("--port", type=click.IntRange(1, 65535), default=8080, show_default=True, help="Port to listen on.")
 @click.option("--open", "is_open", is_flag=True, help="Accept requests without a token; on loopback only.")
 @click.option("--proxy", "proxies", multiple=True, help=_PROXY, metavar="ADDRESS")
+@click.option("--direct-downloads", "is_direct", is_flag=True, help=_DIRECT)
 @click.pass_obj
-def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool) -> None:
+def serve(
+    invocation: Invocation, host: str, port: int, proxies: tuple[str, ...], *, is_open: bool, is_direct: bool
+) -> None:
     """Serve the registry over HTTP.
 
     The OpenAPI document is at /v1/openapi.json.
@@ -39,6 +44,7 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
     from benchlock.api.http.request_authorization import OpenAuthority  # noqa: PLC0415 - Litestar, 300 ms; only `serve` needs it
     from benchlock.api.http.routes.app import create_app  # noqa: PLC0415 - as above
     from benchlock.api.http.server_process import serve as serve_app  # noqa: PLC0415 - as above
+    from benchlock.api.http.service_settings import Settings  # noqa: PLC0415 - as above
 
     service_log.log_to_stderr()
     if is_open and not is_loopback(host):
@@ -54,10 +60,15 @@ def serve(invocation: Invocation, host: str, port: int, proxies: tuple[str, ...]
             next_step="omit --open to require tokens, or omit --proxy",
         )
     registry = open_registry(invocation.registry, service_log.log.info, invocation.progress)
-    with running_service(registry.home, registry.database):
-        app = create_app(
-            registry, authority=OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)
+    if is_direct and not isinstance(registry.store, SigningStore):
+        raise InvalidInputError(
+            "the blobs of this registry are not in a bucket",
+            where="--direct-downloads",
+            next_step="omit the option: clients download from this service",
         )
+    with running_service(registry.home, registry.database):
+        authority = OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)
+        app = create_app(registry, Settings(direct_downloads=is_direct), authority)
         place = f"[{host}]" if ":" in host else host
         url = f"http://{place}:{port}"
         fields = {"url": url, "registry": str(registry.home)}

@@ -32,7 +32,7 @@ from benchlock.registry.versions.version_ranges import Constraint
 
 if TYPE_CHECKING:
     from benchlock.artifacts.digest import Digest
-    from benchlock.artifacts.stores.cached_store import CachedRepository, EvictionReport
+    from benchlock.artifacts.stores.cached_store import CachedStore, EvictionReport
     from benchlock.artifacts.uploads.disk_quotas import DiskSpace
     from benchlock.artifacts.user_output import Progress
     from benchlock.evaluator.queue.queue_types import Explanation
@@ -177,7 +177,7 @@ class EmbeddedRegistry:
         """Verify the targets; without ``targets``, the whole database, all blobs and the evidence of all runs."""
         from benchlock.evaluator.workflows.blob_inventory import Inventory, list_damage  # noqa: PLC0415 - used by `verify` only
 
-        store = self._require_repository("--remote").remote if remote else self.store
+        store = self._require_cache("--remote").remote if remote else self.store
         inventory = Inventory(store, self.catalogue, self.records)
         blobs: Names = {}
         for target in targets:
@@ -247,7 +247,7 @@ class EmbeddedRegistry:
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by `gc` only
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
-        evicted = self._require_repository("--local").evict(dry_run=dry_run) if local else None
+        evicted = self._require_cache("--local").evict(dry_run=dry_run) if local else None
         uploads = open_uploads(self.opened)
         given_up = uploads.sweep(dry_run=dry_run)
 
@@ -312,12 +312,12 @@ class EmbeddedRegistry:
             "damaged": damaged,
         }
 
-    def _require_repository(self, option: str) -> "CachedRepository":
-        """Return the store with an OCI repository behind it, which ``option`` requires."""
-        from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
+    def _require_cache(self, option: str) -> "CachedStore[Any]":
+        """Return the store with an OCI repository or a bucket behind it, which ``option`` requires."""
+        from benchlock.artifacts.stores.cached_store import CachedStore  # noqa: PLC0415 - unused by a registry in a folder
 
-        if not isinstance(self.store, CachedRepository):
-            what = f"{option} requires a registry with its blobs in an OCI repository"
+        if not isinstance(self.store, CachedStore):
+            what = f"{option} requires a registry with its blobs in an OCI repository or a bucket"
             raise InvalidInputError(what)
         return self.store
 

@@ -78,6 +78,7 @@ class Settings:
         schema_seconds: Seconds for which the check of the schema's revision is cached.
         last_seconds: Seconds that requests in flight may continue after the shutdown begins.
         largest_page: Items of a page.
+        direct_downloads: Whether a download of a blob is redirected to the bucket that has it.
         largest_run_page: Runs of a page.
         usual_page: Items of a page without a ``limit``.
     """
@@ -108,5 +109,6 @@ class Settings:
     schema_seconds: float = 1.0
     last_seconds: float = 20.0
     largest_page: int = 1000
+    direct_downloads: bool = False
     largest_run_page: int = 200
     usual_page: int = 100

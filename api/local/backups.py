@@ -135,7 +135,7 @@ def _describe(registry: LocalRegistry) -> _Backup:
         taken_at=now().isoformat(),
         database=None if database is None else database.address,
         database_owner=None if database is None else database.owner,
-        store=None if store is None else str(store.repository),
+        store=None if store is None else str(store.place),
         store_owner=None if store is None else store.owner,
     )
 

@@ -273,19 +273,18 @@ def open_log(registry: LocalRegistry) -> AuditLog:
 
 
 def describe_store(registry: LocalRegistry) -> str:
-    """Describe in words where the blobs are, and whether the OCI repository is reachable."""
-    from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
-
-    if not isinstance(registry.store, CachedRepository):
+    """Describe in words where the blobs are, and whether the OCI repository or the bucket is reachable."""
+    remote = getattr(registry.store, "remote", None)
+    if remote is None:
         return (
-            f"the registry's folder (a new registry can have an OCI repository: {STORE_VARIABLE}=oci://HOST/REPOSITORY)"
+            f"the registry's folder (a new registry can have an OCI repository or a bucket: {STORE_VARIABLE}="
+            "oci://HOST/REPOSITORY or s3://BUCKET/PREFIX)"
         )
-    remote = registry.store.remote
     try:
         remote.claim()
     except BenchlockError as error:
-        return f"{remote.repository}: {error.what}"
-    return f"{remote.repository}, and a cache in the registry's folder"
+        return f"{remote.where}: {error.what}"
+    return f"{remote.where}, and a cache in the registry's folder"
 
 
 def connect_engine() -> "Engine | None":

@@ -1,9 +1,11 @@
-"""The choice of a registry's blob store, made at creation: its folder or an OCI repository.
+"""The choice of a registry's blob store, made at creation: its folder, an OCI repository or a bucket of objects.
 
 The decision is stored in the registry's home, so that blobs are found even if BENCHLOCK_STORE is not set.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +23,7 @@ from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, Tex
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import FileStore
     from benchlock.artifacts.oci.oci_reference import Repository
+    from benchlock.artifacts.stores.object_store import ObjectLocation, ObjectStore
     from benchlock.artifacts.stores.oci_store import OciStore
 
 STORE_VARIABLE = "BENCHLOCK_STORE"
@@ -29,9 +32,9 @@ _BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
 
 @dataclass(frozen=True, slots=True)
 class StoreDecision:
-    """An OCI repository for the blobs, and the id by which the registry claims it."""
+    """An OCI repository or a bucket for the blobs, and the id by which the registry claims it."""
 
-    repository: "Repository"
+    place: "Repository | ObjectLocation"
     owner: str
 
 
@@ -42,29 +45,35 @@ def open_store(
 
     Args:
         home: The folder of the registry.
-        progress: Shows transfers from and to the repository.
+        progress: Shows transfers from and to the repository or bucket.
         text_of: Reads texts from the registry's catalogue; it is not called before the store is used.
         is_new: Whether the registry is new.
         beside: A lock that is held together with the file locks of the store.
 
     Raises:
-        InvalidInputError: BENCHLOCK_STORE is not a repository, or another than the registry's own.
-        RefusedError: The repository belongs to another registry.
-        UnavailableError: The repository cannot be reached, or the decision cannot be written.
+        InvalidInputError: BENCHLOCK_STORE is no repository or bucket, or another than the registry's own.
+        RefusedError: The repository or bucket belongs to another registry.
+        UnavailableError: The repository or bucket cannot be reached, or the decision cannot be written.
     """
     setting = read_setting("store") if is_new else None
-    repository = setting.text if setting else os.environ.get(STORE_VARIABLE)
+    place = setting.text if setting else os.environ.get(STORE_VARIABLE)
     if is_new:
-        remote = _open_new_repository(home, repository)
+        remote = _open_new_place(home, place)
     else:
         decision = read_store_decision(home)
-        _refuse_other(home, repository, decision)
+        _refuse_other(home, place, decision)
         remote = None if decision is None else _remote(home, decision)
     if remote is None:
         return CataloguedStore(home / _BLOBS, text_of, beside)
     from benchlock.artifacts.stores.cached_store import CachedRepository  # noqa: PLC0415 - unused by a registry in a folder
+    from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415 - as above
 
-    return CachedRepository(LocalStore(home / _BLOBS, beside), remote, progress)
+    local = LocalStore(home / _BLOBS, beside)
+    if isinstance(remote, OciStore):
+        return CachedRepository(local, remote, progress)
+    from benchlock.artifacts.stores.object_store import CachedObjects  # noqa: PLC0415 - as above
+
+    return CachedObjects(local, remote, progress)
 
 
 def uploads_folder(home: Path) -> Path:
@@ -84,7 +93,7 @@ def read_store_decision(home: Path) -> StoreDecision | None:
 
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[Literal["store", "owner"], str])
-        return StoreDecision(_repository(document["store"]), document["owner"])
+        return StoreDecision(_parse_place(document["store"]), document["owner"])
     except (msgspec.MsgspecError, KeyError, InvalidInputError) as error:
         raise InvalidInputError(
             f"{path} does not state where the blobs are: {error}", where=str(path), next_step="restore it from a backup"
@@ -92,28 +101,28 @@ def read_store_decision(home: Path) -> StoreDecision | None:
 
 
 def take_over_store(home: Path, store: str, owner: str) -> None:
-    """Let a new registry in ``home`` take over the repository ``store`` of the registry with the id ``owner``.
+    """Let a new registry in ``home`` take over the place ``store`` of the registry with the id ``owner``.
 
-    This is decided only if the setting ``store`` names that repository.
+    This is decided only if the setting ``store`` names the same place.
     """
     setting = read_setting("store")
-    if setting and read_store_decision(home) is None and _repository(setting.text) == _repository(store):
+    if setting and read_store_decision(home) is None and _parse_place(setting.text) == _parse_place(store):
         write_decision(home / _DECISION, {"store": store, "owner": owner})
 
 
-def _open_new_repository(home: Path, repository: str | None) -> "OciStore | None":
-    """Open the repository of an empty registry, decided and claimed by one process at a time.
+def _open_new_place(home: Path, place: str | None) -> "OciStore | ObjectStore | None":
+    """Open the repository or bucket of an empty registry, decided and claimed by one process at a time.
 
     A decision may exist without a claim if the process that made it was killed in between.
     """
-    if not repository and read_store_decision(home) is None:
+    if not place and read_store_decision(home) is None:
         return None
     with lock_decisions(home):
         before = read_store_decision(home)
-        if before is None and not repository:
+        if before is None and not place:
             return None
-        decision = before or _decide(home, str(repository))
-        _refuse_other(home, repository, decision)
+        decision = before or _decide(home, str(place))
+        _refuse_other(home, place, decision)
         remote = _remote(home, decision)
         try:
             remote.claim()
@@ -124,32 +133,56 @@ def _open_new_repository(home: Path, repository: str | None) -> "OciStore | None
         return remote
 
 
-def _decide(home: Path, repository: str) -> StoreDecision:
-    """Choose the repository and store the decision."""
-    decision = StoreDecision(_repository(repository), create_owner_id())
-    write_decision(home / _DECISION, {"store": str(decision.repository), "owner": decision.owner})
+def _decide(home: Path, place: str) -> StoreDecision:
+    """Choose the place and store the decision."""
+    decision = StoreDecision(_parse_place(place), create_owner_id())
+    write_decision(home / _DECISION, {"store": str(decision.place), "owner": decision.owner})
     return decision
 
 
-def _remote(home: Path, decision: StoreDecision) -> "OciStore":
-    from benchlock.api.local.container_registry_access import connect_repository  # noqa: PLC0415 - as above
-    from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415 - as above
+def _remote(home: Path, decision: StoreDecision) -> "OciStore | ObjectStore":
+    from benchlock.artifacts.oci.oci_reference import Repository  # noqa: PLC0415 - as above
 
-    return OciStore(connect_repository(decision.repository), home / _LOCK, decision.owner)
+    if isinstance(decision.place, Repository):
+        from benchlock.api.local.container_registry_access import connect_repository  # noqa: PLC0415 - as above
+        from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415 - as above
+
+        return OciStore(connect_repository(decision.place), home / _LOCK, decision.owner)
+    from benchlock.artifacts.stores.object_store import ObjectStore, connect  # noqa: PLC0415 - as above
+
+    return ObjectStore(connect(decision.place), home / _LOCK, decision.owner)
 
 
-def _repository(text: str) -> "Repository":
+def _parse_place(text: str) -> "Repository | ObjectLocation":
+    if text.startswith(("s3://", "gs://", "az://")):
+        with _require_objects():
+            from benchlock.artifacts.stores.object_store import parse_location  # noqa: PLC0415 - an extra of the package
+
+            return parse_location(text)
     from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - as above
 
     return parse_repository(text)
 
 
-def _refuse_other(home: Path, repository: str | None, decision: StoreDecision | None) -> None:
-    """Raise if BENCHLOCK_STORE names another repository than the registry has."""
-    if repository and (decision is None or _repository(repository) != decision.repository):
-        place = "its own folder" if decision is None else decision.repository
+@contextmanager
+def _require_objects() -> Iterator[None]:
+    """Explain that the library of buckets is an extra of the package, where it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
         raise InvalidInputError(
-            f"{STORE_VARIABLE} is {repository}, but the registry in {home} has its blobs in {place}",
+            f"a registry with its blobs in a bucket needs the package {error.name}",
+            where=STORE_VARIABLE,
+            next_step="install it: pip install 'benchlock[objects]'",
+        ) from error
+
+
+def _refuse_other(home: Path, place: str | None, decision: StoreDecision | None) -> None:
+    """Raise if BENCHLOCK_STORE names another place than the registry has."""
+    if place and (decision is None or _parse_place(place) != decision.place):
+        own = "its own folder" if decision is None else decision.place
+        raise InvalidInputError(
+            f"{STORE_VARIABLE} is {place}, but the registry in {home} has its blobs in {own}",
             where=STORE_VARIABLE,
             next_step=f"unset {STORE_VARIABLE}, or create another registry with --registry",
         )

@@ -101,6 +101,8 @@ class HttpStore(RemoteStore):
     damaged blob is repaired on the server, not by ``put``.
     """
 
+    _client: BlobClient
+
     def __init__(self, client: BlobClient, scratch: Path | None = None) -> None:
         """Open the store; streams are spooled in ``scratch``, by default the system's temporary folder."""
         super().__init__(client, scratch or Path(tempfile.gettempdir()))

@@ -4,13 +4,10 @@ A registry does not list blobs, and its own garbage collection removes blobs wit
 layer of an index manifest, which is tagged ``blobs-`` and the hex digits of its own digest. Index manifests are added
 and removed, never changed, so that concurrent writers do not conflict.
 
-The registry verifies a blob before it is visible. A local file is locked (flock) by writers and by the garbage
-collection, as in every store, which excludes processes of one machine. For several machines the repository has an
-owner: only the benchlock registry whose id its owner tag has may collect garbage.
+The registry verifies a blob before it is visible. The owner of a repository is in a manifest with a tag of its own.
 """
 
 import io
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -20,10 +17,9 @@ from typing import BinaryIO, Final
 
 from msgspec import UNSET
 
-from benchlock.artifacts.atomic_files import RemovedFiles, convert_disk_errors, lock_file
 from benchlock.artifacts.blob_store import BlobNotFoundError
-from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, parse_digest, to_hex
-from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes, from_hex, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, UnavailableError
 from benchlock.artifacts.oci.oci_client import DAMAGE_ADVICE, DeletionRefusedError, RegistryClient
 from benchlock.artifacts.oci.oci_documents import (
     EMPTY_CONTENT,
@@ -36,7 +32,7 @@ from benchlock.artifacts.oci.oci_documents import (
     encode,
 )
 from benchlock.artifacts.oci.oci_reference import Repository
-from benchlock.artifacts.stores.remote_store import RemoteStore
+from benchlock.artifacts.stores.remote_store import ClaimedStore
 from benchlock.artifacts.user_output import Advance, ignore_progress
 
 TAG: Final = "blobs-"
@@ -112,8 +108,8 @@ OWNER_TYPE: Final = "application/vnd.benchlock.registry.v1+json"
 """The artifact type of the owner manifest; absent, but equally valid, from version 0.1.0."""
 
 
-class OciStore(RemoteStore):
-    """The blobs of a repository; deletions within ``collecting`` happen at its end.
+class OciStore(ClaimedStore):
+    """The blobs of a repository.
 
     A registry never replaces the bytes of a blob that it has, so ``put`` reports damage and cannot repair it.
     """
@@ -121,21 +117,12 @@ class OciStore(RemoteStore):
     _client: RegistryClient
 
     def __init__(self, client: RegistryClient, lock: Path, owner: str | None = None) -> None:
-        """Open the store.
-
-        Args:
-            client: The client of the repository.
-            lock: The path of the lock file, in an existing folder.
-            owner: The id of the benchlock registry that may collect garbage; ``None`` skips that check.
-        """
-        super().__init__(client, lock.parent)
-        self._lock = lock
-        self._owner = owner
+        """Open the store, as ``ClaimedStore`` does."""
+        super().__init__(client, lock, owner)
         self._index = BlobIndex(client)
         self._turn = Lock()
         self._unindexed: set[Descriptor] = set()
         self._batches = 0
-        self._deletions: set[Digest] | None = None
 
     @property
     def repository(self) -> Repository:
@@ -167,25 +154,12 @@ class OciStore(RemoteStore):
         """Return those of ``digests`` that are indexed."""
         return set(self.list()).intersection(digests)
 
-    def delete(self, digest: Digest) -> None:
-        """Delete the blob, within ``collecting`` at its end."""
-        if self._deletions is None:
-            self._delete_all({parse_digest(digest)})
-        else:
-            self._deletions.add(parse_digest(digest))
-
     def list(self) -> Iterator[Digest]:
         """Yield the digest of every indexed blob, once."""
         seen: set[Digest] = set()
         for _, blobs in self._index.all():
             yield from blobs.keys() - seen
             seen |= blobs.keys()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the local lock, shared with other writers."""
-        with self._hold_lock(alone=False):
-            yield
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -205,41 +179,6 @@ class OciStore(RemoteStore):
                     self._batches -= 1
                     if not self._batches:
                         self._unindexed.clear()
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Hold the local lock exclusively; perform the deletions at the end.
-
-        Raises:
-            RefusedError: The repository belongs to another benchlock registry, whose blobs are not garbage.
-        """
-        with self._hold_lock(alone=True):
-            if self._owner is not None:
-                self._is_owned_by(self._owner)
-            self._deletions = set()
-            try:
-                yield
-                digests, self._deletions = self._deletions, None
-                if digests and self._owner is not None:
-                    self._claim_for(self._owner)
-                self._delete_all(digests)
-            finally:
-                self._deletions = None
-
-    def sweep(self, *, dry_run: bool = False) -> RemovedFiles:  # noqa: ARG002 - part of the protocol
-        """Return zero: leftovers of killed writers are garbage of the OCI registry itself."""
-        return RemovedFiles(0, 0)
-
-    def claim(self) -> None:
-        """Make the repository this owner's, unless it has an owner.
-
-        Raises:
-            RefusedError: The repository has another owner.
-            UnavailableError: The registry does not answer, or rejects the manifest.
-        """
-        assert self._owner is not None
-        with self.writing():
-            self._claim_for(self._owner)
 
     def name_manifest(self, tag: str, document: OciManifest | OciIndex, config: bytes | None = None) -> Digest:
         """Store a manifest of existing blobs under a tag, and its unindexed ``config`` if given.
@@ -267,7 +206,8 @@ class OciStore(RemoteStore):
                 return
         self._index.add((blob,))
 
-    def _delete_all(self, digests: set[Digest]) -> None:
+    def delete_all(self, digests: set[Digest]) -> None:
+        """Delete blobs from the index, and from the repository if it permits that."""
         if not digests:
             return
         self._index.remove(digests)
@@ -275,38 +215,17 @@ class OciStore(RemoteStore):
             with suppress(DeletionRefusedError):  # without an index, it is garbage of the registry itself
                 self._client.delete_blob(digest)
 
-    def _claim_for(self, owner: str) -> None:
-        if not self._is_owned_by(owner):
-            empty = self._index.empty()
-            claim = OciManifest(artifact_type=OWNER_TYPE, config=empty, layers=(empty,), annotations={OWNER_TAG: owner})
-            self._client.put_manifest(encode(claim), MANIFEST, OWNER_TAG)
-            self._is_owned_by(owner)  # of two concurrent claims, the last one wins
+    def write_owner(self, owner: str) -> None:
+        """Write the owner manifest; of two concurrent claims, the last one wins."""
+        empty = self._index.empty()
+        claim = OciManifest(artifact_type=OWNER_TYPE, config=empty, layers=(empty,), annotations={OWNER_TAG: owner})
+        self._client.put_manifest(encode(claim), MANIFEST, OWNER_TAG)
 
-    def _is_owned_by(self, owner: str) -> bool:
-        """Return whether ``owner`` owns the repository; raise ``RefusedError`` if another does."""
-        current_owner = self._read_owner()
-        if current_owner not in (None, owner):
-            repository = str(self.repository)
-            raise RefusedError(
-                f"{repository} belongs to another registry of benchlock ({current_owner})",
-                where=repository,
-                next_step="give each registry its own repository: garbage collection of one deletes blobs of the other",
-            )
-        return current_owner is not None
-
-    def _read_owner(self) -> str | None:
+    def read_owner(self) -> str | None:
+        """Return the id in the owner manifest."""
         try:
             content = self._client.manifest(OWNER_TAG)
         except BlobNotFoundError:
             return None
         annotations = decode(content, OciManifest, f"{OWNER_TAG} of {self.repository}").annotations
         return annotations.get(OWNER_TAG, "unknown") if annotations else "unknown"
-
-    @contextmanager
-    def _hold_lock(self, *, alone: bool) -> Iterator[None]:
-        with convert_disk_errors("the store cannot lock", self._lock.parent):
-            descriptor = lock_file(self._lock, alone=alone)
-        try:
-            yield
-        finally:
-            os.close(descriptor)

@@ -20,9 +20,11 @@ from benchlock.artifacts.resumable_fetch import fetch
 from benchlock.artifacts.stores.cached_store import CachedRepository, CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.object_store import ObjectStore, connect
 from benchlock.artifacts.stores.oci_store import OciStore
 from tests.support.api.serving import Served, service
 from tests.support.artifacts.memory_store import MemoryStore
+from tests.support.servers.object_server import ObjectServer
 from tests.support.servers.registry_server import RegistryServer
 
 HELLO = b"hello blob"
@@ -38,12 +40,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-EMBEDDED = ("local", "memory", "oci", "mirrored")
+EMBEDDED = ("local", "memory", "oci", "mirrored", "objects", "objects behind a folder")
 ON_A_SERVER = ("http", "http behind a folder")
 
 
 @pytest.fixture(params=[*EMBEDDED, *ON_A_SERVER])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BlobStore:
     if request.param == "memory":
         return MemoryStore()
     if request.param == "local":
@@ -53,6 +55,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
         empty(kept(served))
         there = HttpStore(make_blob_client(open_session(parse_server(served.url))), tmp_path)
         return there if request.param == "http" else CachedStore(LocalStore(tmp_path / "store"), there)
+    if request.param.startswith("objects"):
+        bucket: ObjectServer = request.getfixturevalue("object_server")
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        objects = ObjectStore(connect(bucket.location(tmp_path.name)), tmp_path / "lock", "conformance")
+        return objects if request.param == "objects" else CachedStore(LocalStore(tmp_path / "store"), objects)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
     remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")

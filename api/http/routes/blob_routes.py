@@ -25,17 +25,20 @@ from benchlock.api.http.request_limits import READ_BLOB, SEND, WHILE_FULL
 from benchlock.api.http.request_parsing import Injected, JsonRequest
 from benchlock.api.http.responses import CACHE_FOREVER, matches_etag, on_error
 from benchlock.api.http.service_state import Service
-from benchlock.artifacts.blob_store import FileStore
+from benchlock.artifacts.blob_store import FileStore, SigningStore
 from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import WORD
 from benchlock.artifacts.uploads.resumable_uploads import UploadOffsetError
 
 _BYTES: Final = "application/octet-stream"
+_SIGNED_SECONDS: Final = 300
+"""Seconds within which a client that is sent to the bucket must begin a download."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _EXAMPLE: Final = digest_bytes(b"")
 
 _BLOB_HEADERS: Final = {"Location": "The path of the blob.", "Docker-Content-Digest": "The digest of the blob."}
+_SIGNED_HEADERS: Final = {"Location": "A URL of the bucket of the registry."}
 _UPLOAD_HEADERS: Final = {
     "Location": "The path of the upload.",
     "Range": "The stored bytes of the upload, as `0-END`; absent if there are none.",
@@ -108,6 +111,12 @@ def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
             return content, len(content)
     path = store.path(blob)
     return path, path.stat().st_size
+
+
+def _sign_url(store: SigningStore, blob: Digest) -> str:
+    """Return a URL for a download from the bucket; raise ``BlobNotFoundError`` if the blob is absent."""
+    store.stat(blob)
+    return store.sign_url(blob, _SIGNED_SECONDS)
 
 
 def _describe_attachment(name: str) -> str:
@@ -185,6 +194,7 @@ class BlobController(Controller):
             success={
                 200: _bytes("The blob."),
                 206: _bytes("The requested range of the blob."),
+                307: describe_empty_body("The blob is at Location, for some minutes.", _SIGNED_HEADERS),
                 304: describe_empty_body("Unchanged since the ETag in If-None-Match."),
             },
         ),
@@ -219,6 +229,9 @@ class BlobController(Controller):
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
             headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
             return ASGIResponse(headers=headers, is_head_response=True)
+        if service.settings.direct_downloads and isinstance(store, SigningStore):
+            headers |= {"location": await work.do(_sign_url, store, blob), "cache-control": "no-store"}
+            return ASGIResponse(status_code=307, headers=headers)
         source, size = await work.do(_find_blob, store, blob)
         header = part if same in (None, headers["etag"]) else None
         return BlobResponse(source, size, parse_range(header, size), headers, work=service.send, memory=service.windows)

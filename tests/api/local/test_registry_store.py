@@ -1,4 +1,4 @@
-"""Registries whose blobs are in an OCI repository, by commands as users give them."""
+"""Registries whose blobs are in an OCI repository or a bucket, by commands as users give them."""
 
 import base64
 import json
@@ -18,14 +18,26 @@ from tests.support.api.terminal import show_on_terminal
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, request, written
 from tests.support.resolution.locked import flip
+from tests.support.servers.object_server import ObjectServer
 from tests.support.servers.registry_server import RegistryServer, free_port, serving
 
 GRAPH_DIGEST = digest_bytes(GRAPH.read_bytes())
 
 
-@pytest.fixture
-def store(registry_server: RegistryServer, tmp_path: Path) -> str:
-    return str(registry_server.repository(f"commands/{tmp_path.name.lower().replace('_', '-')}"))
+OCI = pytest.mark.parametrize("store", ["oci"], indirect=True)
+
+
+@pytest.fixture(params=["oci", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place that no other test has; the credentials of a bucket are in the environment."""
+    name = tmp_path.name.lower().replace("_", "-")
+    if request.param == "s3":
+        server: ObjectServer = request.getfixturevalue("object_server")
+        for variable, value in server.environment.items():
+            monkeypatch.setenv(variable, value)
+        return str(server.location(f"commands-{name}"))
+    repository: RegistryServer = request.getfixturevalue("registry_server")
+    return str(repository.repository(f"commands/{name}"))
 
 
 @pytest.fixture
@@ -113,16 +125,32 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
     assert read_store_decision(tmp_path / "two") is None
 
 
-@pytest.mark.parametrize("text", ["https://example.org/x", "oci://example.org/x:latest", "oci+http://example.org/x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://example.org/x",
+        "oci://example.org/x:latest",
+        "oci+http://example.org/x",
+        "s3://",
+        "s3://b/../c",
+        "gs://b c",
+    ],
+)
 def test_what_is_no_repository_is_refused(text: str, tmp_path: Path) -> None:
     Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "db", "create")
     assert not (tmp_path / "registry" / "store.json").exists()
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    variables = {"BENCHLOCK_STORE": f"oci+http://127.0.0.1:{free_port()}/x"}
+@pytest.mark.parametrize("scheme", ["oci", "s3"])
+def test_a_server_that_is_not_there(scheme: str, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    variables = {
+        "oci": {"BENCHLOCK_STORE": f"oci+http://{address}/x"},
+        "s3": ObjectServer(f"http://{address}").environment | {"BENCHLOCK_STORE": "s3://bucket/x"},
+    }[scheme]
     error = Commands(tmp_path / "registry", variables=variables).error(5, "db", "create")
-    assert "cannot be reached" in error["message"]
+    assert "cannot be" in error["message"]
+    assert address in str(error)
     assert not (tmp_path / "registry" / "store.json").exists()
 
 
@@ -167,6 +195,7 @@ def test_copies_that_are_damaged_here_are_freed_and_come_again(published: Comman
     assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
 
 
+@OCI
 def test_damage_in_the_repository_is_named(published: Commands, registry_server: RegistryServer) -> None:
     place = registry_server.blob(Digest(GRAPH_DIGEST))
     right = place.read_bytes()

@@ -1,0 +1,396 @@
+"""A blob store in a bucket of objects (S3, Google Cloud Storage or Azure), over the library obstore.
+
+A blob is the object ``blobs/sha256/HEX`` below the prefix; the object ``benchlock-registry`` has the id of the owner.
+An object becomes visible whole or not at all: an upload in parts that fails is aborted. The bytes are digested while
+they are sent, so that a file that changes meanwhile never becomes an object, and S3 compares a SHA-256 of each part.
+"""
+
+import hashlib
+import io
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import from_url
+
+from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
+from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, from_hex, parse_digest, to_hex
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.net.http_session import ErrorPolicy
+from benchlock.artifacts.stores.cached_store import CachedStore
+from benchlock.artifacts.stores.remote_store import ClaimedStore
+from benchlock.artifacts.user_output import Advance, ignore_progress
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+
+    Objects = S3Store | GCSStore | AzureStore
+
+SCHEMES: Final = ("s3", "gs", "az")
+_LOCATION: Final = re.compile(r"(s3|gs|az)://([A-Za-z0-9][A-Za-z0-9._-]{1,62})((?:/[A-Za-z0-9._=-]{1,128}){0,16})/?")
+_BLOBS: Final = "blobs/sha256/"
+_OWNER: Final = "benchlock-registry"
+_LARGEST_OWNER: Final = 1 << 10
+_PARTS: Final = 9_000
+"""Parts of an upload; S3 takes 10,000."""
+_PART: Final = 8 << 20
+_PARALLEL_PARTS: Final = 4
+"""Parts in memory of one upload."""
+_RANGE: Final = 32 << 20
+"""Bytes of a blob that one request receives, within ``_REQUEST_SECONDS``: 280 kB a second suffice."""
+_REQUEST_SECONDS: Final = 120
+_RETRIES: Final = 4
+_DELETED_AT_ONCE: Final = 1000
+_ADVICE: Final = ErrorPolicy(
+    log_in="check the credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    damaged="delete the object, and publish the version again to upload it",
+)
+_ATTRIBUTES: Final = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
+"""A browser that follows a link to a blob saves it; foreign bytes are never a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLocation:
+    """A bucket and a prefix in it.
+
+    Attributes:
+        url: SCHEME://BUCKET or SCHEME://BUCKET/PREFIX, without a slash at its end.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        return self.url
+
+
+def parse_location(text: str) -> ObjectLocation:
+    """Parse SCHEME://BUCKET[/PREFIX], with the scheme s3, gs or az.
+
+    Raises:
+        InvalidInputError: The text has another form.
+    """
+    match = _LOCATION.fullmatch(text)
+    if match is None or any(part in (".", "..") for part in match[3].split("/")):
+        raise InvalidInputError(
+            f"invalid bucket {text[:200]!r}",
+            next_step="write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with letters, digits and "
+            "._=- in the names",
+        )
+    return ObjectLocation(text.rstrip("/"))
+
+
+def connect(location: ObjectLocation) -> "ObjectClient":
+    """Return a client of a bucket, with the credentials and the endpoint in the environment.
+
+    Raises:
+        InvalidInputError: The environment does not suit it.
+    """
+    options: ClientConfig = {
+        "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",  # a server on a private network
+    }
+    retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)}
+    try:
+        if location.url.startswith("s3:"):
+            objects = from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256")
+        else:
+            objects = from_url(location.url, client_options=options, retry_config=retries)
+    except (BaseError, ValueError) as error:
+        raise InvalidInputError(
+            f"{location} cannot be opened: {_shorten(error)}", where=str(location), next_step=_ADVICE.log_in
+        ) from error
+    return ObjectClient(location, cast("Objects", objects))
+
+
+class ObjectClient:
+    """The objects of one bucket below a prefix, for many threads."""
+
+    def __init__(self, location: ObjectLocation, objects: "Objects") -> None:
+        """Use the library's store ``objects`` for the bucket at ``location``."""
+        self.location = location
+        self._objects = objects
+
+    @property
+    def where(self) -> str:
+        """The URL of the bucket and the prefix."""
+        return str(self.location)
+
+    @property
+    def advice(self) -> ErrorPolicy:
+        """The error policy of buckets."""
+        return _ADVICE
+
+    def open_digest(self, digest: Digest) -> BinaryIO:
+        """Open a seekable, unverified stream of a blob.
+
+        Raises:
+            BlobNotFoundError: The bucket does not have the blob.
+            UnavailableError: The service does not answer, now or while the stream is read.
+        """
+        return self.receive(digest)
+
+    def receive(self, digest: Digest, start: int = 0) -> BinaryIO:
+        """Open an unverified stream of a blob from the offset ``start`` on, as ``open_digest`` does."""
+        blob = self.stat_blob(parse_digest(digest))
+        if blob is None:
+            raise BlobNotFoundError(f"{self.where} has no blob {digest}", where=self.where)
+        stream = _ObjectStream(lambda offset: self._read(blob, offset), blob.size)
+        stream.seek(start)
+        return cast("BinaryIO", io.BufferedReader(stream, CHUNK))
+
+    def stat_blob(self, digest: Digest) -> Descriptor | None:
+        """Return the digest and the size of the object; None without that object."""
+        try:
+            with self._convert_errors(f"blob {digest} cannot be looked up"):
+                return Descriptor(digest, int(obstore.head(self._objects, _key(digest))["size"]))
+        except FileNotFoundError:
+            return None
+
+    def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
+        """Upload the whole of ``source``, a seekable stream of ``blob``, in place of an object with that digest.
+
+        Raises:
+            IntegrityError: ``source`` has other bytes; no object became visible.
+            UnavailableError: The service does not answer, or rejects the upload.
+        """
+        checked = _CheckedSource(source, blob, name, advance)
+        part = max(_PART, math.ceil(blob.size / _PARTS))
+        try:
+            with self._convert_errors(f"{name} cannot be uploaded"):
+                obstore.put(
+                    self._objects,
+                    _key(blob.digest),
+                    cast("BinaryIO", checked),
+                    attributes=_ATTRIBUTES,
+                    use_multipart=blob.size > part,
+                    chunk_size=part,
+                    max_concurrency=_PARALLEL_PARTS,
+                )
+        except UnavailableError:
+            if checked.error is not None:  # the library has turned it into an error of its own
+                raise checked.error from None
+            raise
+
+    def list_blobs(self) -> Iterator[Digest]:
+        """Yield the digest of every blob; objects of other names are not this program's."""
+        with self._convert_errors("the blobs cannot be listed"):
+            for page in obstore.list(self._objects, prefix=_BLOBS):
+                for entry in page:
+                    try:
+                        yield from_hex(entry["path"].removeprefix(_BLOBS))
+                    except InvalidInputError:
+                        continue
+
+    def delete_blobs(self, digests: Iterable[Digest]) -> None:
+        """Delete blobs, of which some may be absent."""
+        keys = [_key(digest) for digest in digests]
+        for at in range(0, len(keys), _DELETED_AT_ONCE):
+            try:
+                with self._convert_errors("blobs cannot be deleted"):
+                    obstore.delete(self._objects, keys[at : at + _DELETED_AT_ONCE])
+            except FileNotFoundError:  # some services report what was absent
+                continue
+
+    def read_owner(self) -> str | None:
+        """Return the text of the owner's object, shortened; None without that object."""
+        try:
+            with self._convert_errors("the owner cannot be read"):
+                size = min(int(obstore.head(self._objects, _OWNER)["size"]), _LARGEST_OWNER)
+                content = bytes(obstore.get_range(self._objects, _OWNER, start=0, length=size)) if size else b""
+        except FileNotFoundError:
+            return None
+        return content.decode(errors="replace") or "unknown"
+
+    def create_owner(self, owner: str) -> None:
+        """Write the owner's object; if there is one already, leave it."""
+        try:
+            with self._convert_errors("the bucket cannot be claimed"):
+                obstore.put(self._objects, _OWNER, owner.encode(), mode="create")
+        except UnavailableError as error:
+            if not isinstance(error.__cause__, AlreadyExistsError):
+                raise
+
+    def sign_url(self, digest: Digest, seconds: int) -> str:
+        """Return a URL by which anyone can download a blob for a time, without other credentials."""
+        with self._convert_errors("a download cannot be signed"):
+            return str(obstore.sign(self._objects, "GET", _key(digest), timedelta(seconds=seconds)))
+
+    def _read(self, blob: Descriptor, offset: int) -> Iterator[bytes]:
+        """Yield the bytes of a blob from an offset on, by requests of bounded size and time."""
+        with self._convert_errors(f"blob {blob.digest} cannot be read"):
+            for start in range(offset, blob.size, _RANGE):
+                span = (start, min(start + _RANGE, blob.size))
+                found = obstore.get(self._objects, _key(blob.digest), options={"range": span})
+                for chunk in found.stream(min_chunk_size=CHUNK):
+                    yield bytes(chunk)
+
+    @contextmanager
+    def _convert_errors(self, what: str) -> Iterator[None]:
+        """Convert errors of the library into ``UnavailableError``; that an object is missing stays as it is."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (BaseError, OSError, ValueError) as error:
+            raise UnavailableError(
+                f"{what}: {_shorten(error)}",
+                where=self.where,
+                next_step=f"{_ADVICE.log_in}, and the endpoint, such as AWS_ENDPOINT_URL",
+            ) from error
+
+
+class ObjectStore(ClaimedStore):
+    """The blobs in a bucket; storing a blob whose object has another size repairs it."""
+
+    _client: ObjectClient
+
+    def __init__(self, client: ObjectClient, lock: Path, owner: str | None = None) -> None:
+        """Open the store, as ``ClaimedStore`` does."""
+        super().__init__(client, lock, owner)
+
+    def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
+        """Upload ``source``, a seekable stream of ``blob``, unless the bucket has an object of that digest and size."""
+        with self.writing():
+            if self._client.stat_blob(blob.digest) == blob:
+                advance(blob.size)
+            else:
+                self._client.put_blob(source, blob, name=name, advance=advance)
+
+    def sign_url(self, digest: Digest, seconds: int) -> str:
+        """Return a URL by which anyone can download a blob for ``seconds``, without other credentials."""
+        return self._client.sign_url(digest, seconds)
+
+    def select_stored(self, digests: Iterable[Digest]) -> set[Digest]:
+        """Return those of ``digests`` that are in the bucket."""
+        return set(self.list()).intersection(digests)
+
+    def list(self) -> Iterator[Digest]:
+        """Yield the digest of every blob."""
+        return self._client.list_blobs()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Hold the local lock: each object is safe by itself."""
+        with self.writing():
+            yield
+
+    def delete_all(self, digests: set[Digest]) -> None:
+        """Delete objects, many with one request."""
+        self._client.delete_blobs(sorted(digests))
+
+    def read_owner(self) -> str | None:
+        """Return the id in the owner's object."""
+        return self._client.read_owner()
+
+    def write_owner(self, owner: str) -> None:
+        """Create the owner's object; of two concurrent claims, the service lets the first one win."""
+        self._client.create_owner(owner)
+
+
+class CachedObjects(CachedStore[ObjectStore]):
+    """A cached store in front of a bucket, whose blobs can be downloaded from the bucket itself."""
+
+    def sign_url(self, digest: Digest, seconds: int) -> str:
+        """Return a URL by which anyone can download a blob, as ``ObjectStore.sign_url`` does."""
+        return self._remote.sign_url(digest, seconds)
+
+
+class _ObjectStream(io.RawIOBase):
+    """A seekable stream of an object; seeking drops the request, and reading begins another one."""
+
+    def __init__(self, read: Callable[[int], Iterator[bytes]], size: int) -> None:
+        self._read, self._size = read, size
+        self._chunks: Iterator[bytes] | None = None
+        self._rest = memoryview(b"")
+        self._offset = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer).cast("B")
+        if not self._rest and self._offset < self._size:
+            if self._chunks is None:
+                self._chunks = self._read(self._offset)
+            self._rest = memoryview(next(self._chunks, b""))
+        size = min(len(view), len(self._rest))
+        view[:size], self._rest = self._rest[:size], self._rest[size:]
+        self._offset += size
+        return size
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._offset
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        target = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self._size}[whence]
+        if target < 0:
+            raise ValueError(f"negative seek position {target}")
+        if target != self._offset:
+            self._chunks, self._rest, self._offset = None, memoryview(b""), min(target, self._size)
+        return self._offset
+
+
+class _CheckedSource:
+    """The file that the library reads: its bytes are digested, and its end is an error if they are others.
+
+    The library reads a file once from its beginning, but asks for its length first, by seeking.
+    """
+
+    def __init__(self, source: BinaryIO, blob: Descriptor, name: str, advance: Advance) -> None:
+        self._source, self._blob, self._name, self._advance = source, blob, name, advance
+        self._state, self._received, self._reported = hashlib.sha256(), 0, 0
+        source.seek(0)
+        self.error: BaseException | None = None
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            content = self._source.read(size)
+            self._state.update(content)
+            self._received += len(content)
+            if not content or self._received >= self._blob.size:
+                actual = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
+                check_digest(self._name, self._blob.digest, actual)
+        except BaseException as error:
+            self.error = error
+            raise
+        if self._received > self._reported:
+            self._advance(self._received - self._reported)
+            self._reported = self._received
+        return content
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._source.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        target = self._source.seek(offset, whence)
+        if target == 0:
+            self._state, self._received = hashlib.sha256(), 0
+        return target
+
+
+def _key(digest: Digest) -> str:
+    return _BLOBS + to_hex(parse_digest(digest))
+
+
+def _shorten(error: BaseException) -> str:
+    """Return the first line of an error of the library; the others describe its inner values."""
+    return str(error).partition("\n")[0][:300] or type(error).__name__

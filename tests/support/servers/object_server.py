@@ -1,0 +1,79 @@
+"""A server that speaks S3 (moto's) on the loopback, with a bucket that is empty at first."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from benchlock.artifacts.stores.object_store import ObjectLocation, parse_location
+from tests.support.servers.registry_server import free_port
+
+BUCKET = "bucket"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectServer:
+    """A server that answers."""
+
+    url: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client needs in its environment."""
+        return {
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+            "AWS_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def location(self, name: str) -> ObjectLocation:
+        """A prefix of a test of this name in the bucket."""
+        return parse_location(f"s3://{BUCKET}/{re.sub(r'[^A-Za-z0-9._-]', '-', name)}")
+
+    def ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        """Send a request without credentials, which this server does not require."""
+        with urlopen(Request(f"{self.url}/{BUCKET}{path}", data=content, method=method), timeout=30) as answer:
+            found: bytes = answer.read()
+            return found
+
+
+@contextmanager
+def serving_objects(folder: Path) -> Iterator[ObjectServer]:
+    """A server with an empty bucket, for as long as the context is held; skipped without moto and obstore."""
+    for package in ("moto", "obstore"):
+        if find_spec(package) is None:
+            pytest.skip(f"needs {package} (requirements/dev.txt)")
+    port = free_port()
+    with (folder / "object-server.log").open("wb") as log:
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    server = ObjectServer(f"http://127.0.0.1:{port}")
+    try:
+        _create_bucket(server, process)
+        yield server
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _create_bucket(server: ObjectServer, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            server.ask("PUT", "")
+        except (URLError, OSError):
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail(f"the object server does not answer at {server.url}")

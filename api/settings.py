@@ -117,7 +117,7 @@ SETTINGS: Final = (
         "list of hosts",
         "none",
         "Hosts to which redirects may lead whatever their addresses. The variable separates them by spaces or commas.",
-        "downloads, OCI repositories",
+        "downloads, OCI repositories, servers with direct downloads",
         "redirect_hosts",
         '["files.example.org", "cache.example.org"]',
     ),

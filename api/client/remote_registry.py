@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
+from benchlock.api.local.container_registry_access import read_network_policy
 from benchlock.api.schemas import lock_schemas, maintenance_schemas
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
@@ -234,12 +235,13 @@ def connect_server(url: str, token: str | None = None) -> ServerConnection:
             f"{TOKEN} and {TOKEN_FILE} are both set", where=TOKEN_FILE, next_step=f"unset one: {TOKEN}, for a worker"
         )
     token = token or variable
+    policy = read_network_policy()
     if file is None or token is not None:
-        session = open_session(server, token)
+        session = open_session(server, token, policy=policy)
     else:
         path = Path(file.text)
         token = _read_token(path)
-        session = open_session(server, token, lambda: _read_token(path))
+        session = open_session(server, token, lambda: _read_token(path), policy)
     return ServerConnection(server, session, ApiClient(session, version("benchlock"), has_token=token is not None))
 
 

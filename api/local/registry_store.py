@@ -15,7 +15,7 @@ import msgspec
 from benchlock.api.local.registry_database import create_owner_id, lock_decisions, write_decision
 from benchlock.api.settings import read_setting
 from benchlock.artifacts.atomic_files import StoreLock
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import Progress
 from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, TextOf
@@ -170,11 +170,8 @@ def _require_objects() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise InvalidInputError(
-            f"a registry with its blobs in a bucket needs the package {error.name}",
-            where=STORE_VARIABLE,
-            next_step="install it: pip install 'benchlock[objects]'",
-        ) from error
+        what = f"a registry with its blobs in a bucket needs the package {error.name}, which is not installed"
+        raise UnavailableError(what, next_step="pip install 'benchlock[objects]'") from error
 
 
 def _refuse_other(home: Path, place: str | None, decision: StoreDecision | None) -> None:

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -64,13 +64,19 @@ SERVER_ERROR_POLICY: Final = ErrorPolicy(
 )
 
 
-def open_session(server: Server, token: str | None = None, renew: Callable[[], str] | None = None) -> Session:
+def open_session(
+    server: Server,
+    token: str | None = None,
+    renew: Callable[[], str] | None = None,
+    policy: NetworkPolicy | None = None,
+) -> Session:
     """Open a session that sends a token to the server, and to no other host.
 
     Args:
         server: The server.
         token: The token to send, if any.
         renew: Reads the token again when the server rejects the current one.
+        policy: The rules of the network, above all for redirects; the server decides on encryption.
     """
 
     def authorize(_session: Session, _challenge: str) -> str:
@@ -82,7 +88,7 @@ def open_session(server: Server, token: str | None = None, renew: Callable[[], s
         server.url,
         str(server),
         SERVER_ERROR_POLICY,
-        NetworkPolicy(loopback_http=server.plain),
+        replace(policy or NetworkPolicy(), loopback_http=server.plain),
         authorization=authorization,
         authorize=authorize if renew else None,
     )

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -150,11 +150,9 @@ class ObjectClient:
 
     def stat_blob(self, digest: Digest) -> Descriptor | None:
         """Return the digest and the size of the object; None without that object."""
-        try:
-            with self._convert_errors(f"blob {digest} cannot be looked up"):
-                return Descriptor(digest, int(obstore.head(self._objects, _key(digest))["size"]))
-        except FileNotFoundError:
-            return None
+        with self._convert_errors(f"blob {digest} cannot be looked up"):
+            size = self._find_size(_key(digest))
+        return None if size is None else Descriptor(digest, size)
 
     def put_blob(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload the whole of ``source``, a seekable stream of ``blob``, in place of an object with that digest.
@@ -195,21 +193,17 @@ class ObjectClient:
         """Delete blobs, of which some may be absent."""
         keys = [_key(digest) for digest in digests]
         for at in range(0, len(keys), _DELETED_AT_ONCE):
-            try:
-                with self._convert_errors("blobs cannot be deleted"):
-                    obstore.delete(self._objects, keys[at : at + _DELETED_AT_ONCE])
-            except FileNotFoundError:  # some services report what was absent
-                continue
+            with self._convert_errors("blobs cannot be deleted"), suppress(FileNotFoundError):  # what was absent
+                obstore.delete(self._objects, keys[at : at + _DELETED_AT_ONCE])
 
     def read_owner(self) -> str | None:
         """Return the text of the owner's object, shortened; None without that object."""
-        try:
-            with self._convert_errors("the owner cannot be read"):
-                size = min(int(obstore.head(self._objects, _OWNER)["size"]), _LARGEST_OWNER)
-                content = bytes(obstore.get_range(self._objects, _OWNER, start=0, length=size)) if size else b""
-        except FileNotFoundError:
-            return None
-        return content.decode(errors="replace") or "unknown"
+        with self._convert_errors("the owner cannot be read"):
+            size = self._find_size(_OWNER)
+            if not size:
+                return None if size is None else "unknown"
+            length = min(size, _LARGEST_OWNER)
+            return bytes(obstore.get_range(self._objects, _OWNER, start=0, length=length)).decode(errors="replace")
 
     def create_owner(self, owner: str) -> None:
         """Write the owner's object; if there is one already, leave it."""
@@ -234,13 +228,18 @@ class ObjectClient:
                 for chunk in found.stream(min_chunk_size=CHUNK):
                     yield bytes(chunk)
 
+    def _find_size(self, key: str) -> int | None:
+        """Return the number of bytes of an object; None if it is absent, or the bucket is."""
+        try:
+            return int(obstore.head(self._objects, key)["size"])
+        except FileNotFoundError:
+            return None
+
     @contextmanager
     def _convert_errors(self, what: str) -> Iterator[None]:
-        """Convert errors of the library into ``UnavailableError``; that an object is missing stays as it is."""
+        """Convert errors of the library into ``UnavailableError``."""
         try:
             yield
-        except FileNotFoundError:
-            raise
         except (BaseError, OSError, ValueError) as error:
             raise UnavailableError(
                 f"{what}: {_shorten(error)}",

@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -41,11 +43,20 @@ class ObjectServer:
         """A prefix of a test of this name in the bucket."""
         return parse_location(f"s3://{BUCKET}/{re.sub(r'[^A-Za-z0-9._-]', '-', name)}")
 
+    def open(self, method: str, path: str, content: bytes | None = None) -> HTTPResponse:
+        """Send a request; this server requires credentials, and checks no signature."""
+        scope = "tests/20260101/us-east-1/s3/aws4_request"
+        headers = {
+            "Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0",
+            "Content-Type": "application/octet-stream",
+        }
+        request = Request(f"{self.url}/{BUCKET}{path}", data=content, method=method, headers=headers)
+        return cast("HTTPResponse", urlopen(request, timeout=30))
+
     def ask(self, method: str, path: str, content: bytes | None = None) -> bytes:
-        """Send a request without credentials, which this server does not require."""
-        with urlopen(Request(f"{self.url}/{BUCKET}{path}", data=content, method=method), timeout=30) as answer:
-            found: bytes = answer.read()
-            return found
+        """Return the body of the answer to a request."""
+        with self.open(method, path, content) as answer:
+            return answer.read()
 
 
 @contextmanager

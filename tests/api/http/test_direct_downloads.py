@@ -1,0 +1,53 @@
+"""Downloads that a service leaves to the bucket of its registry."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+from benchlock.artifacts.digest import digest_bytes
+from tests.support.api.commands import Commands
+from tests.support.api.serving import at, service
+from tests.support.registry import tiny
+from tests.support.registry.digits import GRAPH
+from tests.support.servers.object_server import ObjectServer
+
+DIGEST = digest_bytes(GRAPH.read_bytes())
+
+
+def test_clients_fetch_from_the_bucket_and_check_the_digest(
+    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    location = str(object_server.location("direct"))
+    registry = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
+    registry.done("publish", *tiny.author(tmp_path / "manifests"))
+    with service(tmp_path / "registry", "--open", "--direct-downloads") as served:
+        path = f"{served.url}/v1/blobs/{DIGEST}"
+        answer = httpx.get(path)
+        assert (answer.status_code, answer.headers["cache-control"]) == (307, "no-store")
+        assert answer.headers["location"].startswith(f"{object_server.url}/bucket/direct/blobs/sha256/")
+        assert httpx.get(answer.headers["location"]).content == GRAPH.read_bytes()
+        assert httpx.head(path).headers["content-length"] == str(GRAPH.stat().st_size)
+        assert httpx.get(f"{served.url}/v1/blobs/{digest_bytes(b'none')}").status_code == 404
+
+        client = at(served.url, tmp_path / "client")
+        error = client.error(2, "get", "model/digits-onnx", "-o", tmp_path / "refused")
+        assert "redirects to 127.0.0.1" in error["message"]  # a private address, which nobody has allowed
+        allowed = at(served.url, tmp_path / "client", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1")
+        allowed.done("get", "model/digits-onnx", "-o", tmp_path / "got")
+        assert (tmp_path / "got" / "digits.onnx").read_bytes() == GRAPH.read_bytes()
+
+        object_server.ask("PUT", f"/direct/blobs/sha256/{DIGEST.removeprefix('sha256:')}", b"other bytes")
+        damaged = at(served.url, tmp_path / "other", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1")
+        error = damaged.error(4, "get", "model/digits-onnx", "-o", tmp_path / "damaged")
+        assert DIGEST in error["message"]
+        assert not (tmp_path / "damaged" / "digits.onnx").exists()
+
+
+def test_a_registry_without_a_bucket_has_no_direct_downloads(tmp_path: Path) -> None:
+    registry = Commands(tmp_path / "registry")
+    registry.done("db", "create")
+    error = registry.error(2, "serve", "--direct-downloads")
+    assert error["where"] == "--direct-downloads"

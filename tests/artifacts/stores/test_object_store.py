@@ -1,0 +1,257 @@
+"""What a store over a bucket promises beyond every store: whole objects, claims, resumed downloads, bounded memory."""
+
+import base64
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import BinaryIO, cast
+from urllib.request import urlopen
+
+import pytest
+
+from benchlock.artifacts.blob_store import verify
+from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
+from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.stores.local_store import LocalStore
+from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore, connect, parse_location
+from tests.support.servers.faulty_proxy import Fault, proxy_to
+from tests.support.servers.object_server import BUCKET, ObjectServer
+
+CONTENT = os.urandom(300_000)
+DIGEST = digest_bytes(CONTENT)
+IN_PARTS = os.urandom(20 << 20)
+
+
+@pytest.fixture
+def server(object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return object_server
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "-", tmp_path.name)
+
+
+def remote(home: Path, prefix: str, owner: str | None = None) -> ObjectStore:
+    home.mkdir(exist_ok=True)
+    return ObjectStore(connect(parse_location(f"s3://{BUCKET}/{prefix}")), home / "lock", owner)
+
+
+def cached(home: Path, prefix: str) -> CachedObjects:
+    store = remote(home, prefix)
+    return CachedObjects(LocalStore(home / "blobs"), store)
+
+
+def key(prefix: str, content: bytes) -> str:
+    return f"/{prefix}/blobs/sha256/{to_hex(digest_bytes(content))}"
+
+
+def test_an_upload_in_parts_of_a_file_that_changes_leaves_nothing(
+    server: ObjectServer, prefix: str, tmp_path: Path
+) -> None:
+    store = remote(tmp_path, prefix)
+    stated = Descriptor(digest_bytes(IN_PARTS), len(IN_PARTS))
+    for changed in (IN_PARTS[:-1] + b"x", IN_PARTS[:-1], IN_PARTS + b"more"):
+        with pytest.raises(IntegrityError, match=rf"weights does not match its digest: expected {stated.digest}"):
+            store.send(io.BytesIO(changed), stated, name="weights")
+    assert list(store.list()) == []
+    assert b"<Upload>" not in server.ask("GET", "?uploads")
+
+    store.send(io.BytesIO(IN_PARTS), stated, name="weights")
+    verify(store, stated.digest, name="weights", size=stated.size)
+
+
+def test_an_upload_that_cannot_be_read_on_leaves_nothing(server: ObjectServer, prefix: str, tmp_path: Path) -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() >= 12 << 20:
+                raise OSError("the disk failed")
+            return super().read(size)
+
+    store = remote(tmp_path, prefix)
+    with pytest.raises(OSError, match="the disk failed"):
+        store.send(cast("BinaryIO", Failing(IN_PARTS)), Descriptor(digest_bytes(IN_PARTS), len(IN_PARTS)), name="x")
+    assert list(store.list()) == []
+    assert b"<Upload>" not in server.ask("GET", "?uploads")
+
+
+def test_s3_gets_a_checksum_to_compare(
+    server: ObjectServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[Message] = []
+
+    class Recorder(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            received.append(self.headers)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("ETag", '"any"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as recorder:
+        Thread(target=recorder.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{recorder.server_port}")
+        client = connect(parse_location(f"s3://{BUCKET}/{prefix}"))
+        client.put_blob(io.BytesIO(CONTENT), Descriptor(DIGEST, len(CONTENT)), name="weights")
+        recorder.shutdown()
+    (headers,) = received
+    assert base64.b64decode(headers["x-amz-checksum-sha256"]).hex() == to_hex(DIGEST)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    remote(tmp_path, prefix).put(io.BytesIO(CONTENT))
+    with server.open("HEAD", key(prefix, CONTENT)) as answer:
+        assert answer.headers["Content-Disposition"] == "attachment"  # a browser saves foreign bytes, and shows none
+
+
+@pytest.mark.usefixtures("server")
+def test_damage_is_named_and_never_comes_into_the_folder(
+    object_server: ObjectServer, prefix: str, tmp_path: Path
+) -> None:
+    cached(tmp_path / "one", prefix).put(io.BytesIO(CONTENT))
+    for damaged in (CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]), CONTENT[:-1]):
+        object_server.ask("PUT", key(prefix, CONTENT), damaged)
+        store = cached(tmp_path / "two", prefix)
+        with pytest.raises(IntegrityError, match=rf"expected {DIGEST}, found sha256:"):
+            verify(store, DIGEST, name="weights")
+        with pytest.raises(IntegrityError, match=DIGEST):
+            store.path(DIGEST)
+        assert list(LocalStore(tmp_path / "two" / "blobs").list()) == []
+    remote(tmp_path, prefix).put(io.BytesIO(CONTENT))  # of another size: replaced
+    assert cached(tmp_path / "two", prefix).path(DIGEST).read_bytes() == CONTENT
+
+
+def test_a_broken_connection_is_resumed_and_a_bit_on_the_way_is_noticed(
+    server: ObjectServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote(tmp_path, prefix).put(io.BytesIO(IN_PARTS))
+    digest = digest_bytes(IN_PARTS)
+    with proxy_to(int(server.url.rpartition(":")[2])) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        store = cached(tmp_path / "cut", prefix)
+        proxy.faults += [Fault("down", 5 << 20)]
+        assert store.path(digest).read_bytes() == IN_PARTS
+        assert not proxy.faults
+        flipped = cached(tmp_path / "flipped", prefix)
+        proxy.faults += [Fault("down", 5 << 20, flip=True)]
+        with pytest.raises(IntegrityError, match=f"expected {digest}, found"):
+            flipped.path(digest)
+        assert flipped.path(digest).read_bytes() == IN_PARTS
+
+
+@pytest.mark.usefixtures("server")
+def test_one_registry_claims_a_prefix(prefix: str, tmp_path: Path) -> None:
+    stores = {name: remote(tmp_path / name, prefix, name) for name in ("one", "two", "three", "four")}
+
+    def claimed(name: str) -> str | None:
+        try:
+            stores[name].claim()
+        except RefusedError:
+            return None
+        return name
+
+    with ThreadPoolExecutor(4) as pool:
+        (winner,) = filter(None, pool.map(claimed, stores))
+    assert stores[winner].read_owner() == winner
+    blob = stores[winner].put(io.BytesIO(CONTENT)).digest
+    loser = next(store for name, store in stores.items() if name != winner)
+    with pytest.raises(RefusedError, match=rf"another registry of benchlock \({winner}\)"), loser.collecting():
+        loser.delete(blob)
+    with stores[winner].collecting():
+        stores[winner].delete(blob)
+        assert stores[winner].exists(blob)  # until the end
+    assert not stores[winner].exists(blob)
+    remote(tmp_path, f"{prefix}-other", "other").claim()
+
+
+@pytest.mark.usefixtures("server")
+def test_what_others_keep_in_the_bucket_is_left_alone(object_server: ObjectServer, prefix: str, tmp_path: Path) -> None:
+    for path in (f"/{prefix}/blobs/sha256/notes.txt", f"/{prefix}/other", f"/{prefix}-2/blobs/sha256/{'0' * 64}"):
+        object_server.ask("PUT", path, b"of others")
+    store = remote(tmp_path, prefix, "one")
+    kept = store.put(io.BytesIO(CONTENT)).digest
+    assert list(store.list()) == [kept]
+    with store.collecting():
+        store.delete(kept)
+        store.delete(digest_bytes(b"never there"))
+    assert list(store.list()) == []
+    assert object_server.ask("GET", f"/{prefix}/blobs/sha256/notes.txt") == b"of others"
+
+
+@pytest.mark.usefixtures("server")
+def test_a_signed_url_needs_no_credentials(prefix: str, tmp_path: Path) -> None:
+    store = cached(tmp_path, prefix)
+    store.put(io.BytesIO(CONTENT))
+    url = store.sign_url(DIGEST, 60)
+    assert "X-Amz-Expires=60" in url
+    assert urlopen(url, timeout=30).read() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["s3://", "s3://b", "s3:///prefix", "s3://bucket/a b", "s3://bucket/..", "s3://bucket//a", "s3://u:p@host/x"],
+)
+def test_what_is_no_bucket_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="invalid bucket"):
+        parse_location(text)
+
+
+def test_every_service_opens_by_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
+    for text in ("s3://bucket/prefix/", "az://container/prefix"):
+        assert connect(parse_location(text)).where == text.rstrip("/")
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/nowhere/key.json")
+    with pytest.raises(InvalidInputError, match="gs://bucket cannot be opened"):
+        connect(parse_location("gs://bucket"))
+
+
+@pytest.mark.usefixtures("server")
+def test_a_bucket_that_is_not_there_is_named(tmp_path: Path) -> None:
+    store = ObjectStore(connect(parse_location("s3://no-such-bucket/prefix")), tmp_path / "lock", "one")
+    actions: list[Callable[[], object]] = [store.claim, lambda: store.put(io.BytesIO(CONTENT)), lambda: [*store.list()]]
+    for act in actions:
+        with pytest.raises(UnavailableError, match=r"cannot be .*NoSuchBucket|cannot be .*no-such-bucket") as caught:
+            act()
+        assert "AWS_ENDPOINT_URL" in str(caught.value.next_step)
+        assert "\n" not in caught.value.what
+
+
+LARGE = """
+import resource, sys
+from pathlib import Path
+from benchlock.artifacts.blob_store import verify
+from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+
+home = Path(sys.argv[2])
+store = ObjectStore(connect(parse_location(sys.argv[1])), home / "lock")
+verify(store, store.put_file(home / "small").digest, name="small")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = store.put_file(home / "large")
+verify(store, found.digest, name="large", size=found.size)
+print(found.size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.usefixtures("server")
+def test_memory_stays_bounded(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"small")
+    with (tmp_path / "large").open("wb") as sparse:
+        sparse.truncate(256 << 20)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", LARGE, f"s3://{BUCKET}/{prefix}", str(tmp_path)]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
+    size, kibibytes = map(int, done.stdout.split())
+    assert size == 256 << 20
+    assert kibibytes < 128 << 10

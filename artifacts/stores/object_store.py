@@ -25,6 +25,7 @@ from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, from_hex, parse_digest, to_hex
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import ErrorPolicy
+from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.remote_store import ClaimedStore
 from benchlock.artifacts.user_output import Advance, ignore_progress
@@ -45,9 +46,10 @@ _PARTS: Final = 9_000
 _PART: Final = 8 << 20
 _PARALLEL_PARTS: Final = 4
 """Parts in memory of one upload."""
-_RANGE: Final = 32 << 20
-"""Bytes of a blob that one request receives, within ``_REQUEST_SECONDS``: 280 kB a second suffice."""
-_REQUEST_SECONDS: Final = 120
+_CONNECT: Final = timedelta(seconds=15)
+_SILENCE: Final = timedelta(seconds=SILENCE_SECONDS)
+_REQUEST: Final = timedelta(days=1)
+"""Time of a request with its retries. The library counts a whole download, so that its default cuts large blobs."""
 _RETRIES: Final = 4
 _DELETED_AT_ONCE: Final = 1000
 _ADVICE: Final = ErrorPolicy(
@@ -96,10 +98,12 @@ def connect(location: ObjectLocation) -> "ObjectClient":
         InvalidInputError: The environment does not suit it.
     """
     options: ClientConfig = {
-        "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        "connect_timeout": _CONNECT,
+        "read_timeout": _SILENCE,
+        "timeout": _REQUEST,
         "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",  # a server on a private network
     }
-    retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_REQUEST_SECONDS)}
+    retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": _REQUEST}
     try:
         if location.url.startswith("s3:"):
             objects = from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256")
@@ -144,7 +148,7 @@ class ObjectClient:
         blob = self.stat_blob(parse_digest(digest))
         if blob is None:
             raise BlobNotFoundError(f"{self.where} has no blob {digest}", where=self.where)
-        stream = _ObjectStream(lambda offset: self._read(blob, offset), blob.size)
+        stream = _ObjectStream(lambda offset: self._read(digest, offset), blob.size)
         stream.seek(start)
         return cast("BinaryIO", io.BufferedReader(stream, CHUNK))
 
@@ -219,14 +223,12 @@ class ObjectClient:
         with self._convert_errors("a download cannot be signed"):
             return str(obstore.sign(self._objects, "GET", _key(digest), timedelta(seconds=seconds)))
 
-    def _read(self, blob: Descriptor, offset: int) -> Iterator[bytes]:
-        """Yield the bytes of a blob from an offset on, by requests of bounded size and time."""
-        with self._convert_errors(f"blob {blob.digest} cannot be read"):
-            for start in range(offset, blob.size, _RANGE):
-                span = (start, min(start + _RANGE, blob.size))
-                found = obstore.get(self._objects, _key(blob.digest), options={"range": span})
-                for chunk in found.stream(min_chunk_size=CHUNK):
-                    yield bytes(chunk)
+    def _read(self, digest: Digest, offset: int) -> Iterator[bytes]:
+        """Yield the bytes of a blob from an offset on; the library resumes a broken connection."""
+        with self._convert_errors(f"blob {digest} cannot be read"):
+            found = obstore.get(self._objects, _key(digest), options={"range": {"offset": offset}})
+            for chunk in found.stream(min_chunk_size=CHUNK):
+                yield bytes(chunk)
 
     def _find_size(self, key: str) -> int | None:
         """Return the number of bytes of an object; None if it is absent, or the bucket is."""

@@ -160,7 +160,7 @@ def test_a_decision_that_was_tampered_with_is_named(published: Commands) -> None
 
 
 def test_garbage_goes_in_both_places_and_copies_where_asked(
-    published: Commands, registry_server: RegistryServer, tmp_path: Path
+    published: Commands, store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     refused = written(tmp_path / "refused.yaml", json.loads((tmp_path / "manifests" / "model.yaml").read_text()))
     (tmp_path / "other.onnx").write_bytes(GRAPH.read_bytes() + b"\0")
@@ -173,7 +173,9 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
     assert published.done("gc", "--local", "--dry-run")["local"]["blobs"] == count == len(local_blobs(published))
     assert published.done("gc", "--local")["local"]["blobs"] == count
     assert local_blobs(published) == set()
-    registry_server.collect_garbage()
+    if store.startswith("oci"):
+        registry: RegistryServer = request.getfixturevalue("registry_server")
+        registry.collect_garbage()
     assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
     assert len(local_blobs(published)) == count
     local = Commands(tmp_path / "local")

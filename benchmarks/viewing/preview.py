@@ -18,7 +18,7 @@ VERSIONS, SHOWN_MS = 10_000, 400
 METHOD = f"""\
 A registry with {VERSIONS:,} versions, and the eight requests of the benchmark of `resolve`. Each round opens the form
 with all of a request but its model, and types that: the time is from the change to the first frame with the resolution
-or the conflict, and includes the 150 ms for which the page waits for further changes. Every round has another seed, so
+or the conflict, and includes the 100 ms for which the page waits for further changes. Every round has another seed, so
 that each request is new. The answer must be the one that is known to be right: a resolution or a conflict.
 """
 _CHANGE = """([name, value]) => new Promise((resolve, reject) => {

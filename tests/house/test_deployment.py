@@ -33,7 +33,8 @@ def test_the_service_is_started_by_options_and_variables_that_there_are(file: st
     found = parsed(service["command"])
     networks = document(file).get("networks", {})
     behind = [one["subnet"] for one in networks.get("back", {}).get("ipam", {}).get("config", [])]
-    assert found.params == {"host": "0.0.0.0", "port": 8080, "is_open": False, "proxies": tuple(behind)}
+    expected = {"host": "0.0.0.0", "port": 8080, "is_open": False, "is_direct": False, "proxies": tuple(behind)}
+    assert found.params == expected
     sources = "\n".join(path.read_text() for path in (ROOT / "api").rglob("*.py"))
     for name in set(service["environment"]) - READ_BY_LIBRARIES:
         assert f'"{name}"' in sources, f"nothing reads {name}"

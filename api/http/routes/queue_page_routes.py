@@ -55,6 +55,11 @@ class QueuePageController(Controller):
     include_in_schema = False
     request_max_body_size = LONGEST_FORM
 
+    @get("/matrices", opt=READ_PAGE)
+    async def find_matrices(self) -> Response[bytes]:
+        """Answer with the matrices in the queue, where a reader shortens the path of one."""
+        return redirect("/jobs#matrices")
+
     @get("/jobs", opt=READ_PAGE | LIST)
     async def show_queue(self, queues: Injected[QueueService], request: AnyRequest) -> BytesResponse:
         """Answer with the jobs and the machines."""

@@ -240,6 +240,6 @@ for (const form of document.querySelectorAll("form[data-preview]")) {
       }
       document.activeElement?.scrollIntoView({ block: "nearest" }); // parts before it may have another height now
       history.replaceState(null, "", `?${fields}`);
-    }, 150);
+    }, 100);
   });
 }

@@ -127,6 +127,8 @@ def test_a_matrix_has_a_page_that_leads_to_its_jobs_and_cancels_them(
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     assert "cancelled" in closed.get(path).text
     assert closed.get(f"/matrices/sha256:{'0' * 64}").status_code == 404
+    assert closed.get("/matrices").headers["location"] == "/jobs#matrices"
+    assert 'id="matrices"' in closed.get("/jobs").text
 
 
 def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(

@@ -23,7 +23,10 @@ REQUEST = "request"
 
 @click.command()
 @click.argument(
-    "kind", metavar="KIND", shell_complete=suggest_kinds, help="model, dataset, framework, image or request."
+    "kind",
+    metavar="KIND",
+    shell_complete=suggest_kinds,
+    help="model, dataset, framework, image, operator, recipe or request.",
 )
 @click.argument(
     "files",

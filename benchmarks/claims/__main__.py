@@ -25,11 +25,26 @@ PAGE = ROOT / "docs" / "explanation" / "claims.md"
 KEPT = Path(".cache/claims/images")
 INTRODUCTION = """\
 Explanation. Which claims of papers on deep learning benchmarks can be regenerated with benchlock, and what came out.
-`make claims` measures everything again and writes this page; `make claims ONLY=trainings` measures one part.
-Each number is computed from the records of runs, whose locks a row names by the first 12 digits of their ids; the
-registry with the locks stays in `.cache/claims/registry` until the next measurement. The runs use process isolation and
-one CPU. *yes* is a claim that was found again, *partly* one of which only the method or only some cases were, and *no*
-one that was not, for the reason given.
+`make claims` measures everything again and writes this page; it takes some ten minutes, once the frameworks are
+fetched. Numbers come from the records of runs, whose locks a row names by the first 12 digits of their ids; rows
+without a lock come from a benchmark or a simulation, which the same command repeats. The runs use process isolation and
+one CPU. The registry with the locks is not in git: `make claims` makes it in `.cache/claims/registry`, where it stays
+until the next measurement, and `benchlock --registry .cache/claims/registry rerun LOCK --isolation process
+--allow-code` repeats a row. On another machine the locks have other ids.
+
+*yes* is a claim that was found again, *partly* one of which only the method or only some cases were, and *no* one that
+was not, for the reason given. The levels of Deep500: [operators, level 0](#operators-deep500-level-0),
+[networks, level 1](#batches-in-parts-deep500-level-1), [training, level 2](#optimizers-deep500-level-2) (and
+[trainings](#trainings-mlperf-dawnbench-tbd)), and [distributed training, level 3](#distributed-steps-deep500-level-3).
+
+The papers:
+
+* Deep500: T. Ben-Nun et al., *A Modular Benchmarking Infrastructure for High-Performance and Reproducible Deep
+  Learning*, IPDPS 2019.
+* MLPerf Training: P. Mattson et al., *MLPerf Training Benchmark*, MLSys 2020.
+* DAWNBench: C. Coleman et al., *DAWNBench: An End-to-End Deep Learning Benchmark and Competition*, 2017.
+* TBD: H. Zhu et al., *Benchmarking and Analyzing Deep Neural Network Training*, IISWC 2018.
+* Fathom: R. Adolf et al., *Fathom: Reference Workloads for Modern Deep Learning Methods*, IISWC 2016.
 """
 
 
@@ -66,14 +81,13 @@ def main() -> None:
 
 
 def prepare_page(page: Path) -> None:
-    """Write the introduction, and a place for each part that has none, in their order."""
-    if not page.exists():
-        page.write_text("# Claims of papers\n", encoding="utf-8")
+    """Write the introduction, and the sections that there are, or a place for them, in their order."""
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    page.write_text("# Claims of papers\n", encoding="utf-8")
     write(page, "introduction", "\n".join((INTRODUCTION, *machine())))
-    text = page.read_text(encoding="utf-8")
     for name, part in PARTS.items():
-        if f"<!-- {name}: begin -->" not in text:
-            write(page, name, f"## {part.title}\n\nNot measured yet.")
+        kept = old.partition(f"<!-- {name}: begin -->\n")[2].partition(f"\n<!-- {name}: end -->")[0]
+        write(page, name, kept or f"## {part.title}\n\nNot measured yet.")
 
 
 def report(name: str, laboratory: Laboratory) -> None:
@@ -82,7 +96,8 @@ def report(name: str, laboratory: Laboratory) -> None:
     lines = list(PARTS[name].measure(laboratory))
     minutes, load = (time.monotonic() - start) / 60, os.getloadavg()[1]
     end = f"Measured {datetime.now(UTC):%Y-%m-%d}: {minutes:.1f} minutes, load {load:.1f}."
-    text = "\n".join((f"## {PARTS[name].title}", "", *lines, "", end))
+    again = f"Again: `make claims ONLY={name}`."
+    text = "\n".join((f"## {PARTS[name].title}", "", *lines, "", f"{end} {again}"))
     print(text, flush=True)
     write(PAGE, name, text)
 

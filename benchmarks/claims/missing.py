@@ -17,6 +17,13 @@ IMPOSSIBLE = (
     Row("DAWNBench: times and costs of its hardware", "-", "no", "other hardware has other times"),
     Row("A result with the name MLPerf", "-", "no", "the name needs a submission that MLCommons reviewed"),
     Row("Fathom: its eight workloads", "-", "no", "they need TensorFlow 1 and files that may not be redistributed"),
+    Row(
+        "Deep500 L1, L2: the overhead of a framework for a whole network; the latency of formats of datasets and the "
+        "bias of samplers; the convergence of ResNet",
+        "-",
+        "no",
+        "not measured yet",
+    ),
 )
 
 

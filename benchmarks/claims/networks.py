@@ -67,5 +67,6 @@ def _list_parts(framework: str, run: MeasuredRun) -> Iterator[tuple[str, ...]]:
     for parts, latency in sorted(run.metrics("batch_latency").items(), key=lambda item: int(item[0])):
         peak = f"{_read(run, 'peak_memory', parts) / _MEBI:.0f} MiB"
         low, high = latency["ci"]
-        interval = f"{format_interval(low, high, 1e3)} ms"
+        factor, unit = (1e3, "ms") if latency["value"] < 1 else (1.0, "s")
+        interval = f"{format_interval(low, high, factor)} {unit}"
         yield framework, parts, peak, format_seconds(latency["value"]), interval

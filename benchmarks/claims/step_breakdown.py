@@ -34,8 +34,8 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
             Row(
                 "Fathom: a few kinds of operators make 90 % of the time",
                 f"{needed} of {kinds} kinds make 90 % of the CPU time of a training step of the digits network",
-                "yes" if needed <= kinds * _FEW else "partly",
-                "the shape, on a small network; the first kind alone has "
+                "yes" if needed <= kinds * _FEW else "no",
+                "a small network spends much on many short operators; the first kind alone has "
                 f"{breakdown['operators'][0]['share']:.0%}. Fathom's own workloads are a row of their own",
                 abbreviate(run),
             ),

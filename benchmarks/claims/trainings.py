@@ -36,8 +36,8 @@ def _list_rows(reference: MeasuredRun, others: dict[str, MeasuredRun], speeds: d
         "MLPerf Training: time to train to a quality, olympic mean of the runs",
         f"digits to 97 %: olympic mean {olympic['value']:.4g} epochs; median {_format(epochs)} epochs, "
         f"{_format(wall)} s, {_format(cpu)} s of CPU; {epochs['n']} repeats",
-        "yes",
-        "the method, on a small network; the olympic mean stands beside the median with its interval",
+        "partly",
+        "the method, on a small network; the olympic mean is of epochs, of times there is the median with its interval",
         abbreviate(reference),
     )
     texts = (f"{name}: {speed['answer']} (Welch p = {speed['welch_p']:.2g})" for name, speed in speeds.items())

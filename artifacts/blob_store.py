@@ -161,8 +161,14 @@ class FileStore(BlobStore, Protocol):
 class SigningStore(BlobReader, Protocol):
     """A store whose blobs can be downloaded from the server behind it."""
 
-    def sign_url(self, digest: Digest, seconds: int) -> str:
-        """Return a URL by which anyone can download a blob for ``seconds``, without other credentials."""
+    def sign_url(self, blob: Descriptor, seconds: int) -> str | None:
+        """Return a URL by which anyone can download a blob for ``seconds``, without other credentials.
+
+        None if the server behind the store does not have the whole blob.
+
+        Raises:
+            UnavailableError: The server does not answer, or such URLs cannot be had.
+        """
         ...
 
 

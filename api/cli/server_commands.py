@@ -15,6 +15,7 @@ from benchlock.api.local.local_registry import now, open_registry, open_tokens
 from benchlock.api.local.running_services import running_service
 from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
 from benchlock.artifacts.blob_store import SigningStore
+from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.net.urls import is_loopback
 from benchlock.registry.auth.permissions import Scopes
@@ -66,6 +67,8 @@ def serve(
             where="--direct-downloads",
             next_step="omit the option: clients download from this service",
         )
+    if is_direct and isinstance(registry.store, SigningStore):
+        registry.store.sign_url(Descriptor(digest_bytes(b""), 0), 1)  # fails now rather than at each download
     with running_service(registry.home, registry.database):
         authority = OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)
         app = create_app(registry, Settings(direct_downloads=is_direct), authority)

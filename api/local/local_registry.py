@@ -281,9 +281,11 @@ def describe_store(registry: LocalRegistry) -> str:
             "oci://HOST/REPOSITORY or s3://BUCKET/PREFIX)"
         )
     try:
-        remote.claim()
+        is_claimed = remote.is_claimed()
     except BenchlockError as error:
         return f"{remote.where}: {error.what}"
+    if not is_claimed:
+        return f"{remote.where}: not claimed by this registry; its endpoint may be another one now"
     return f"{remote.where}, and a cache in the registry's folder"
 
 

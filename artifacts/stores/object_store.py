@@ -10,12 +10,15 @@ import io
 import math
 import os
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -23,9 +26,10 @@ from obstore.store import from_url
 
 from benchlock.artifacts.blob_store import BlobNotFoundError, check_digest
 from benchlock.artifacts.digest import CHUNK, Descriptor, Digest, from_hex, parse_digest, to_hex
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.net.http_session import ErrorPolicy
 from benchlock.artifacts.net.network_policy import SILENCE_SECONDS
+from benchlock.artifacts.net.urls import check_url, redact_url, split_url
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.remote_store import ClaimedStore
 from benchlock.artifacts.user_output import Advance, ignore_progress
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
     Objects = S3Store | GCSStore | AzureStore
 
-SCHEMES: Final = ("s3", "gs", "az")
+Result = TypeVar("Result")
 _LOCATION: Final = re.compile(r"(s3|gs|az)://([A-Za-z0-9][A-Za-z0-9._-]{1,62})((?:/[A-Za-z0-9._=-]{1,128}){0,16})/?")
 _BLOBS: Final = "blobs/sha256/"
 _OWNER: Final = "benchlock-registry"
@@ -48,14 +52,24 @@ _PARALLEL_PARTS: Final = 4
 """Parts in memory of one upload."""
 _CONNECT: Final = timedelta(seconds=15)
 _SILENCE: Final = timedelta(seconds=SILENCE_SECONDS)
-_REQUEST: Final = timedelta(days=1)
-"""Time of a request with its retries. The library counts a whole download, so that its default cuts large blobs."""
+_DOWNLOAD: Final = timedelta(days=1)
+"""Time of a download with its retries. The library counts a whole one, so that its default cuts large blobs."""
+_UPLOAD: Final = timedelta(minutes=15)
+"""Time of the request of one part; the library's limit of silence would count the sending of the part, too."""
+_SHORT: Final = timedelta(minutes=1)
+"""Time of every other request, and of its retries."""
+_LIST_SECONDS: Final = 600.0
 _RETRIES: Final = 4
 _DELETED_AT_ONCE: Final = 1000
 _ADVICE: Final = ErrorPolicy(
     log_in="check the credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     damaged="delete the object, and publish the version again to upload it",
 )
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+_STATUS: Final = re.compile(r"(status code: \d{3}[A-Za-z -]*)")
+_CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
+_URL: Final = re.compile(r"https?://\S+")
+_INVALID_PATH: Final = "invalid path"
 _ATTRIBUTES: Final = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 """A browser that follows a link to a blob saves it; foreign bytes are never a page."""
 
@@ -84,7 +98,7 @@ def parse_location(text: str) -> ObjectLocation:
     match = _LOCATION.fullmatch(text)
     if match is None or any(part in (".", "..") for part in match[3].split("/")):
         raise InvalidInputError(
-            f"invalid bucket {text[:200]!r}",
+            f"invalid bucket {redact_url(text)[:200]!r}",
             next_step="write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX, with letters, digits and "
             "._=- in the names",
         )
@@ -97,32 +111,47 @@ def connect(location: ObjectLocation) -> "ObjectClient":
     Raises:
         InvalidInputError: The environment does not suit it.
     """
-    options: ClientConfig = {
-        "connect_timeout": _CONNECT,
-        "read_timeout": _SILENCE,
-        "timeout": _REQUEST,
-        "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true",  # a server on a private network
-    }
-    retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": _REQUEST}
+    for name in _ENDPOINTS:
+        if split_url(endpoint := os.environ.get(name, "")).username is not None:
+            where = redact_url(endpoint)
+            raise InvalidInputError(
+                f"{name} contains a user name or password", where=where, next_step="give the credentials by variables"
+            )
     try:
-        if location.url.startswith("s3:"):
-            objects = from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256")
-        else:
-            objects = from_url(location.url, client_options=options, retry_config=retries)
+        stores = (
+            _open(location, {"timeout": _SHORT}, _SHORT),
+            _open(location, {"timeout": _UPLOAD}, _UPLOAD),
+            _open(location, {"timeout": _DOWNLOAD, "read_timeout": _SILENCE}, _DOWNLOAD),
+        )
     except (BaseError, ValueError) as error:
         raise InvalidInputError(
             f"{location} cannot be opened: {_shorten(error)}", where=str(location), next_step=_ADVICE.log_in
         ) from error
-    return ObjectClient(location, cast("Objects", objects))
+    return ObjectClient(location, *stores)
+
+
+def _open(location: ObjectLocation, options: "ClientConfig", seconds: timedelta) -> "Objects":
+    """Return the library's store of a bucket; a request with its retries takes at most twice ``seconds``."""
+    options["connect_timeout"] = _CONNECT
+    retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": seconds}
+    if location.url.startswith("s3:"):
+        # Some servers on a private network have no TLS; whoever sets the variable accepts that.
+        options["allow_http"] = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+        return cast(
+            "Objects",
+            from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256"),
+        )
+    return cast("Objects", from_url(location.url, client_options=options, retry_config=retries))
 
 
 class ObjectClient:
     """The objects of one bucket below a prefix, for many threads."""
 
-    def __init__(self, location: ObjectLocation, objects: "Objects") -> None:
-        """Use the library's store ``objects`` for the bucket at ``location``."""
+    def __init__(self, location: ObjectLocation, objects: "Objects", uploads: "Objects", downloads: "Objects") -> None:
+        """Use the library's stores of the bucket at ``location``: for short requests, uploads and downloads."""
         self.location = location
-        self._objects = objects
+        self._objects, self._uploads, self._downloads = objects, uploads, downloads
+        self._process = os.getpid()
 
     @property
     def where(self) -> str:
@@ -169,36 +198,51 @@ class ObjectClient:
         part = max(_PART, math.ceil(blob.size / _PARTS))
         try:
             with self._convert_errors(f"{name} cannot be uploaded"):
-                obstore.put(
-                    self._objects,
-                    _key(blob.digest),
-                    cast("BinaryIO", checked),
-                    attributes=_ATTRIBUTES,
-                    use_multipart=blob.size > part,
-                    chunk_size=part,
-                    max_concurrency=_PARALLEL_PARTS,
+                _run(
+                    lambda: obstore.put(
+                        self._uploads,
+                        _key(blob.digest),
+                        cast("BinaryIO", checked),
+                        attributes=_ATTRIBUTES,
+                        use_multipart=blob.size > part,
+                        chunk_size=part,
+                        max_concurrency=_PARALLEL_PARTS,
+                    )
                 )
+        except KeyboardInterrupt:
+            checked.is_stopped = True  # so that the library aborts the upload in parts
+            raise
         except UnavailableError:
             if checked.error is not None:  # the library has turned it into an error of its own
                 raise checked.error from None
             raise
 
     def list_blobs(self) -> Iterator[Digest]:
-        """Yield the digest of every blob; objects of other names are not this program's."""
+        """Yield the digest of every blob.
+
+        Objects whose name is no digest are left out. A name that the library cannot read is an error.
+        """
+        end = time.monotonic() + _LIST_SECONDS
         with self._convert_errors("the blobs cannot be listed"):
             for page in obstore.list(self._objects, prefix=_BLOBS):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"the listing did not end within {_LIST_SECONDS:.0f} s")
                 for entry in page:
-                    try:
+                    with suppress(InvalidInputError):
                         yield from_hex(entry["path"].removeprefix(_BLOBS))
-                    except InvalidInputError:
-                        continue
 
     def delete_blobs(self, digests: Iterable[Digest]) -> None:
         """Delete blobs, of which some may be absent."""
         keys = [_key(digest) for digest in digests]
-        for at in range(0, len(keys), _DELETED_AT_ONCE):
-            with self._convert_errors("blobs cannot be deleted"), suppress(FileNotFoundError):  # what was absent
-                obstore.delete(self._objects, keys[at : at + _DELETED_AT_ONCE])
+        with self._convert_errors("blobs cannot be deleted"):
+            for at in range(0, len(keys), _DELETED_AT_ONCE):
+                batch = keys[at : at + _DELETED_AT_ONCE]
+                try:
+                    obstore.delete(self._objects, batch)
+                except FileNotFoundError:  # some services end the batch where an object is absent
+                    for key in batch:
+                        with suppress(FileNotFoundError):
+                            obstore.delete(self._objects, key)
 
     def read_owner(self) -> str | None:
         """Return the text of the owner's object, shortened; None without that object."""
@@ -210,44 +254,77 @@ class ObjectClient:
             return bytes(obstore.get_range(self._objects, _OWNER, start=0, length=length)).decode(errors="replace")
 
     def create_owner(self, owner: str) -> None:
-        """Write the owner's object; if there is one already, leave it."""
-        try:
-            with self._convert_errors("the bucket cannot be claimed"):
+        """Write the owner's object; if there is one already, leave it.
+
+        Raises:
+            UnavailableError: The service replaces existing objects in spite of ``If-None-Match``, so that two
+                registries could both believe that they claimed the bucket.
+        """
+        if self._create(owner) and self._create(owner):
+            raise UnavailableError(
+                f"{self.where} cannot be claimed: the service ignores conditions of writes (If-None-Match)",
+                where=self.where,
+                next_step="use a service that supports conditional writes, or an OCI repository",
+            )
+
+    def _create(self, owner: str) -> bool:
+        """Return whether the owner's object was written; False if there is one."""
+        with self._convert_errors("the bucket cannot be claimed"):
+            try:
                 obstore.put(self._objects, _OWNER, owner.encode(), mode="create")
-        except UnavailableError as error:
-            if not isinstance(error.__cause__, AlreadyExistsError):
-                raise
+            except AlreadyExistsError:
+                return False
+            return True
 
     def sign_url(self, digest: Digest, seconds: int) -> str:
-        """Return a URL by which anyone can download a blob for a time, without other credentials."""
+        """Return a URL by which anyone can download a blob for a time, without other credentials.
+
+        Raises:
+            UnavailableError: The credentials do not permit that, or clients would refuse the URL as unencrypted.
+        """
         with self._convert_errors("a download cannot be signed"):
-            return str(obstore.sign(self._objects, "GET", _key(digest), timedelta(seconds=seconds)))
+            url = str(obstore.sign(self._objects, "GET", _key(digest), timedelta(seconds=seconds)))
+            check_url(url, loopback_http=True)
+            return url
 
     def _read(self, digest: Digest, offset: int) -> Iterator[bytes]:
         """Yield the bytes of a blob from an offset on; the library resumes a broken connection."""
         with self._convert_errors(f"blob {digest} cannot be read"):
-            found = obstore.get(self._objects, _key(digest), options={"range": {"offset": offset}})
+            found = _run(lambda: obstore.get(self._downloads, _key(digest), options={"range": {"offset": offset}}))
             for chunk in found.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
     def _find_size(self, key: str) -> int | None:
         """Return the number of bytes of an object; None if it is absent, or the bucket is."""
         try:
-            return int(obstore.head(self._objects, key)["size"])
+            return int(_run(lambda: obstore.head(self._objects, key))["size"])
         except FileNotFoundError:
             return None
 
     @contextmanager
     def _convert_errors(self, what: str) -> Iterator[None]:
-        """Convert errors of the library into ``UnavailableError``."""
+        """Convert errors of the library into ``UnavailableError``; refuse a forked process, where it would hang."""
+        if os.getpid() != self._process:
+            raise UnavailableError(
+                f"{what}: this process was forked from one that uses the bucket",
+                where=self.where,
+                next_step="start processes by spawning them, or open the registry in the new process",
+            )
         try:
             yield
-        except (BaseError, OSError, ValueError) as error:
-            raise UnavailableError(
-                f"{what}: {_shorten(error)}",
-                where=self.where,
-                next_step=f"{_ADVICE.log_in}, and the endpoint, such as AWS_ENDPOINT_URL",
-            ) from error
+        except (BaseError, OSError, ValueError, InvalidInputError) as error:
+            raise self._make_error(what, error) from error
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # an error of the library that it did not foresee
+                raise
+            raise self._make_error(what, error) from error
+
+    def _make_error(self, what: str, error: BaseException) -> UnavailableError:
+        reason = _shorten(error)
+        step = f"{_ADVICE.log_in}, and the endpoint, such as AWS_ENDPOINT_URL"
+        if _INVALID_PATH in reason:
+            step = f"delete or rename that object: no other program may write below {self.where}/{_BLOBS}"
+        return UnavailableError(f"{what}: {reason}", where=self.where, next_step=step)
 
 
 class ObjectStore(ClaimedStore):
@@ -258,14 +335,35 @@ class ObjectStore(ClaimedStore):
     def __init__(self, client: ObjectClient, lock: Path, owner: str | None = None) -> None:
         """Open the store, as ``ClaimedStore`` does."""
         super().__init__(client, lock, owner)
+        self._is_claimed = owner is None
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
-        """Upload ``source``, a seekable stream of ``blob``, unless the bucket has an object of that digest and size."""
+        """Upload ``source``, a seekable stream of ``blob``, unless the bucket has an object of that digest and size.
+
+        Raises:
+            IntegrityError: ``source`` has other bytes.
+            RefusedError: The bucket is not claimed by this registry, for example that of another endpoint.
+            UnavailableError: The service does not answer, or rejects the upload.
+        """
         with self.writing():
+            self._require_claim()
             if self._client.stat_blob(blob.digest) == blob:
                 advance(blob.size)
             else:
                 self._client.put_blob(source, blob, name=name, advance=advance)
+
+    def _require_claim(self) -> None:
+        """Ask once who owns the bucket: its name says nothing about the endpoint."""
+        if self._is_claimed:
+            return
+        if not self.is_claimed():
+            raise RefusedError(
+                f"{self.where} is not claimed by this registry at this endpoint",
+                where=self.where,
+                next_step="set the endpoint and credentials with which the registry was created, such as "
+                "AWS_ENDPOINT_URL",
+            )
+        self._is_claimed = True
 
     def sign_url(self, digest: Digest, seconds: int) -> str:
         """Return a URL by which anyone can download a blob for ``seconds``, without other credentials."""
@@ -301,9 +399,13 @@ class ObjectStore(ClaimedStore):
 class CachedObjects(CachedStore[ObjectStore]):
     """A cached store in front of a bucket, whose blobs can be downloaded from the bucket itself."""
 
-    def sign_url(self, digest: Digest, seconds: int) -> str:
-        """Return a URL by which anyone can download a blob, as ``ObjectStore.sign_url`` does."""
-        return self._remote.sign_url(digest, seconds)
+    def sign_url(self, blob: Descriptor, seconds: int) -> str | None:
+        """Return a URL of a blob, as ``ObjectStore.sign_url`` does; None if the bucket does not have the whole blob."""
+        url = self._remote.sign_url(blob.digest, seconds)
+        try:
+            return url if self._remote.stat(blob.digest) == blob else None
+        except BlobNotFoundError:
+            return None
 
 
 class _ObjectStream(io.RawIOBase):
@@ -355,8 +457,11 @@ class _CheckedSource:
         self._state, self._received, self._reported = hashlib.sha256(), 0, 0
         source.seek(0)
         self.error: BaseException | None = None
+        self.is_stopped = False
 
     def read(self, size: int = -1, /) -> bytes:
+        if self.is_stopped:
+            raise InterruptedError("the upload was interrupted")
         try:
             content = self._source.read(size)
             self._state.update(content)
@@ -364,12 +469,12 @@ class _CheckedSource:
             if not content or self._received >= self._blob.size:
                 actual = Descriptor(Digest(f"sha256:{self._state.hexdigest()}"), self._received)
                 check_digest(self._name, self._blob.digest, actual)
+            if self._received > self._reported:
+                self._advance(self._received - self._reported)
+                self._reported = self._received
         except BaseException as error:
             self.error = error
             raise
-        if self._received > self._reported:
-            self._advance(self._received - self._reported)
-            self._reported = self._received
         return content
 
     def readable(self) -> bool:
@@ -392,6 +497,32 @@ def _key(digest: Digest) -> str:
     return _BLOBS + to_hex(parse_digest(digest))
 
 
+def _run(call: Callable[[], Result]) -> Result:
+    """Run a call of the library, which does not notice signals, so that Ctrl-C ends the wait for it."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.result()
+
+
 def _shorten(error: BaseException) -> str:
-    """Return the first line of an error of the library; the others describe its inner values."""
-    return str(error).partition("\n")[0][:300] or type(error).__name__
+    """Return the first line of an error of the library, without secrets of URLs and without the body of the answer.
+
+    The further lines describe inner values. Only the code in the body of an error of S3 is kept.
+    """
+    text = str(error)
+    line = _URL.sub(lambda url: redact_url(url[0]), text.partition("\n")[0])
+    status, code = _STATUS.search(line), _CODE.search(text[: 1 << 16])
+    if status is not None:
+        line = line[: status.end()]
+    if code is not None:
+        line = f"{line.rstrip()} ({code[1]})"
+    return line[:300] or type(error).__name__

@@ -178,6 +178,10 @@ class ClaimedStore(RemoteStore):
         with self.writing():
             self._claim_for(self._owner)
 
+    def is_claimed(self) -> bool:
+        """Return whether this owner claimed the place; raise ``RefusedError`` if another one did."""
+        return self._owner is not None and self._is_owned_by(self._owner)
+
     def delete(self, digest: Digest) -> None:
         """Delete the blob, within ``collecting`` at its end."""
         if self._deletions is None:

@@ -60,6 +60,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         for name, value in bucket.environment.items():
             monkeypatch.setenv(name, value)
         objects = ObjectStore(connect(bucket.location(tmp_path.name)), tmp_path / "lock", "conformance")
+        objects.claim()
         return objects if request.param == "objects" else CachedStore(LocalStore(tmp_path / "store"), objects)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")

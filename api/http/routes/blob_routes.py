@@ -113,10 +113,9 @@ def _find_blob(store: FileStore, blob: Digest) -> tuple[Path | bytes, int]:
     return path, path.stat().st_size
 
 
-def _sign_url(store: SigningStore, blob: Digest) -> str:
-    """Return a URL for a download from the bucket; raise ``BlobNotFoundError`` if the blob is absent."""
-    store.stat(blob)
-    return store.sign_url(blob, _SIGNED_SECONDS)
+def _sign_url(store: FileStore, blob: Digest) -> str | None:
+    """Return a URL for a download from the bucket; None if the service has to send the blob itself."""
+    return store.sign_url(store.stat(blob), _SIGNED_SECONDS) if isinstance(store, SigningStore) else None
 
 
 def _describe_attachment(name: str) -> str:
@@ -229,9 +228,9 @@ class BlobController(Controller):
             headers["content-length"] = str((await work.do(store.stat, blob)).size)
             headers["content-type"] = _BYTES  # Litestar omits it from responses without a body
             return ASGIResponse(headers=headers, is_head_response=True)
-        if service.settings.direct_downloads and isinstance(store, SigningStore):
-            headers |= {"location": await work.do(_sign_url, store, blob), "cache-control": "no-store"}
-            return ASGIResponse(status_code=307, headers=headers)
+        is_direct = service.settings.direct_downloads and not name  # the bucket would give the file another name
+        if is_direct and (url := await work.do(_sign_url, store, blob)) is not None:
+            return ASGIResponse(status_code=307, headers=headers | {"location": url, "cache-control": "no-store"})
         source, size = await work.do(_find_blob, store, blob)
         header = part if same in (None, headers["etag"]) else None
         return BlobResponse(source, size, parse_range(header, size), headers, work=service.send, memory=service.windows)

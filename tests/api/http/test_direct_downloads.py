@@ -10,6 +10,7 @@ from tests.support.api.commands import Commands
 from tests.support.api.serving import at, service
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH
+from tests.support.servers.faulty_proxy import proxy_to
 from tests.support.servers.object_server import ObjectServer
 
 DIGEST = digest_bytes(GRAPH.read_bytes())
@@ -39,11 +40,38 @@ def test_clients_fetch_from_the_bucket_and_check_the_digest(
         allowed.done("get", "model/digits-onnx", "-o", tmp_path / "got")
         assert (tmp_path / "got" / "digits.onnx").read_bytes() == GRAPH.read_bytes()
 
-        object_server.ask("PUT", f"/direct/blobs/sha256/{DIGEST.removeprefix('sha256:')}", b"other bytes")
+        key = f"/direct/blobs/sha256/{DIGEST.removeprefix('sha256:')}"
+        object_server.ask("PUT", key, b"fewer bytes")  # then the service sends its copy
+        at(served.url, tmp_path / "copy").done("get", "model/digits-onnx", "-o", tmp_path / "copied")
+        object_server.ask("PUT", key, bytes(GRAPH.stat().st_size))
         damaged = at(served.url, tmp_path / "other", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1")
         error = damaged.error(4, "get", "model/digits-onnx", "-o", tmp_path / "damaged")
         assert DIGEST in error["message"]
         assert not (tmp_path / "damaged" / "digits.onnx").exists()
+
+
+def test_only_who_may_read_gets_a_url_and_the_bucket_gets_no_token(
+    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    with proxy_to(int(object_server.url.rpartition(":")[2])) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        location = str(object_server.location("direct-authorized"))
+        registry = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
+        registry.done("publish", *tiny.author(tmp_path / "manifests"))
+        token = registry.done("token", "create", "reader", "--scope", "read")["secret"]
+        with service(tmp_path / "registry", "--direct-downloads") as served:
+            path = f"{served.url}/v1/blobs/{DIGEST}"
+            refused = httpx.get(path)
+            assert (refused.status_code, refused.headers.get("location")) == (401, None)
+            named = httpx.get(f"{path}?name=digits.onnx", headers={"authorization": f"Bearer {token}"})
+            assert (named.status_code, named.content) == (200, GRAPH.read_bytes())
+            assert 'filename="digits.onnx"' in named.headers["content-disposition"]
+            reader = at(served.url, tmp_path / "client", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1", BENCHLOCK_TOKEN=token)
+            reader.done("get", "model/digits-onnx", "-o", tmp_path / "got")
+        assert b"GET /bucket/direct-authorized/blobs/" in proxy.heard
+        assert token.encode() not in proxy.heard
 
 
 def test_a_registry_without_a_bucket_has_no_direct_downloads(tmp_path: Path) -> None:

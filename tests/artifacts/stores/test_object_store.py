@@ -6,8 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -52,6 +53,15 @@ def cached(home: Path, prefix: str) -> CachedObjects:
     return CachedObjects(LocalStore(home / "blobs"), store)
 
 
+@contextmanager
+def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server that answers as ``handler`` does; its URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
 def key(prefix: str, content: bytes) -> str:
     return f"/{prefix}/blobs/sha256/{to_hex(digest_bytes(content))}"
 
@@ -94,21 +104,33 @@ def test_s3_gets_a_checksum_to_compare(
         def do_PUT(self) -> None:
             received.append(self.headers)
             self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(b"")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            tags = (
+                ("Initiate", b"<UploadId>1</UploadId>") if "uploads" in self.path else ("Complete", b"<ETag>1</ETag>")
+            )
+            name = f"{tags[0]}MultipartUploadResult".encode()
+            self._answer(b"<%s>%s</%s>" % (name, tags[1], name))
+
+        def _answer(self, body: bytes) -> None:
             self.send_response(200)
             self.send_header("ETag", '"any"')
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as recorder:
-        Thread(target=recorder.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{recorder.server_port}")
+    with answering(Recorder) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         client = connect(parse_location(f"s3://{BUCKET}/{prefix}"))
-        client.put_blob(io.BytesIO(CONTENT), Descriptor(DIGEST, len(CONTENT)), name="weights")
-        recorder.shutdown()
-    (headers,) = received
-    assert base64.b64decode(headers["x-amz-checksum-sha256"]).hex() == to_hex(DIGEST)
+        for content in (CONTENT, IN_PARTS):
+            client.put_blob(io.BytesIO(content), Descriptor(digest_bytes(content), len(content)), name="weights")
+    sent = {base64.b64decode(headers["x-amz-checksum-sha256"]).hex() for headers in received}
+    parts = (CONTENT, *(IN_PARTS[at : at + (8 << 20)] for at in range(0, len(IN_PARTS), 8 << 20)))
+    assert sent == {to_hex(digest_bytes(part)) for part in parts}
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     remote(tmp_path, prefix).put(io.BytesIO(CONTENT))
     with server.open("HEAD", key(prefix, CONTENT)) as answer:
@@ -180,6 +202,7 @@ def test_what_others_keep_in_the_bucket_is_left_alone(object_server: ObjectServe
     for path in (f"/{prefix}/blobs/sha256/notes.txt", f"/{prefix}/other", f"/{prefix}-2/blobs/sha256/{'0' * 64}"):
         object_server.ask("PUT", path, b"of others")
     store = remote(tmp_path, prefix, "one")
+    store.claim()
     kept = store.put(io.BytesIO(CONTENT)).digest
     assert list(store.list()) == [kept]
     with store.collecting():
@@ -193,9 +216,13 @@ def test_what_others_keep_in_the_bucket_is_left_alone(object_server: ObjectServe
 def test_a_signed_url_needs_no_credentials(prefix: str, tmp_path: Path) -> None:
     store = cached(tmp_path, prefix)
     store.put(io.BytesIO(CONTENT))
-    url = store.sign_url(DIGEST, 60)
+    url = store.sign_url(Descriptor(DIGEST, len(CONTENT)), 60)
+    assert url is not None
     assert "X-Amz-Expires=60" in url
     assert urlopen(url, timeout=30).read() == CONTENT
+    store.remote.delete(DIGEST)
+    assert store.exists(DIGEST)  # in the folder
+    assert store.sign_url(Descriptor(DIGEST, len(CONTENT)), 60) is None
 
 
 @pytest.mark.parametrize(
@@ -203,8 +230,39 @@ def test_a_signed_url_needs_no_credentials(prefix: str, tmp_path: Path) -> None:
     ["s3://", "s3://b", "s3:///prefix", "s3://bucket/a b", "s3://bucket/..", "s3://bucket//a", "s3://u:p@host/x"],
 )
 def test_what_is_no_bucket_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="invalid bucket"):
+    with pytest.raises(InvalidInputError, match="invalid bucket") as caught:
         parse_location(text)
+    assert "u:p" not in str(caught.value)
+
+
+def test_messages_have_no_secrets(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_location("az://container?sv=1&sig=hunter2")
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url.replace("://", "://user:hunter2@"))
+    with pytest.raises(InvalidInputError, match="AWS_ENDPOINT_URL contains a user name or password") as caught:
+        connect(parse_location("s3://bucket"))
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:x")
+    with pytest.raises(InvalidInputError, match="invalid URL"):
+        connect(parse_location("s3://bucket"))
+
+    class Telling(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<Error><Code>Odd</Code><Message>hunter2</Message></Error>"
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with answering(Telling) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        store = ObjectStore(connect(parse_location("s3://bucket")), tmp_path / "lock")
+        with pytest.raises(UnavailableError, match=r"400 Bad Request \(Odd\)") as failed:
+            list(store.list())
+    assert "hunter2" not in str(failed.value)
 
 
 def test_every_service_opens_by_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,12 +278,113 @@ def test_every_service_opens_by_its_credentials(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("server")
 def test_a_bucket_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = ObjectStore(connect(parse_location("s3://no-such-bucket/prefix")), tmp_path / "lock", "one")
-    actions: list[Callable[[], object]] = [store.claim, lambda: store.put(io.BytesIO(CONTENT)), lambda: [*store.list()]]
+    unowned = ObjectStore(connect(parse_location("s3://no-such-bucket/prefix")), tmp_path / "lock")
+    actions: list[Callable[[], object]] = [
+        store.claim,
+        lambda: unowned.put(io.BytesIO(CONTENT)),
+        lambda: list(store.list()),
+    ]
     for act in actions:
         with pytest.raises(UnavailableError, match=r"cannot be .*NoSuchBucket|cannot be .*no-such-bucket") as caught:
             act()
         assert "AWS_ENDPOINT_URL" in str(caught.value.next_step)
         assert "\n" not in caught.value.what
+
+
+@pytest.mark.usefixtures("server")
+def test_a_service_that_ignores_conditions_of_writes_cannot_be_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Replacing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(404)
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("ETag", '"any"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with answering(Replacing) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        store = ObjectStore(connect(parse_location("s3://bucket")), tmp_path / "lock", "one")
+        with pytest.raises(UnavailableError, match="ignores conditions of writes"):
+            store.claim()
+
+
+@pytest.mark.usefixtures("server")
+def test_nothing_is_written_into_a_bucket_that_is_not_claimed(prefix: str, tmp_path: Path) -> None:
+    store = remote(tmp_path, prefix, "one")
+    with pytest.raises(RefusedError, match="not claimed by this registry at this endpoint"):
+        store.put(io.BytesIO(CONTENT))
+    store.claim()
+    store.put(io.BytesIO(CONTENT))
+    with pytest.raises(RefusedError, match="belongs to another registry"):
+        remote(tmp_path, prefix, "two").put(io.BytesIO(b"other"))
+
+
+@pytest.mark.usefixtures("server")
+def test_a_name_that_the_library_cannot_read_is_named(object_server: ObjectServer, prefix: str, tmp_path: Path) -> None:
+    object_server.ask("PUT", f"/{prefix}/blobs/sha256//x", b"of others")
+    with pytest.raises(UnavailableError, match=r"cannot be listed: .*blobs/sha256//x") as caught:
+        list(remote(tmp_path, prefix).list())
+    assert "delete or rename that object" in str(caught.value.next_step)
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+
+store = ObjectStore(connect(parse_location(sys.argv[1])), Path(sys.argv[2]) / "lock")
+list(store.list())
+child = os.fork()
+if not child:
+    try:
+        list(store.list())
+    except UnavailableError as error:
+        os._exit(0 if "forked" in error.what else 1)
+    os._exit(2)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+STALLED = """
+import io, signal, sys, threading, os, time
+from pathlib import Path
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+
+store = ObjectStore(connect(parse_location(sys.argv[1])), Path(sys.argv[2]) / "lock")
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    store.exists(digest_bytes(b"any"))
+except KeyboardInterrupt:
+    sys.exit(0)
+sys.exit(1)
+"""
+
+
+@pytest.mark.usefixtures("server")
+def test_a_forked_process_is_refused_and_does_not_hang(prefix: str, tmp_path: Path) -> None:
+    assert script(FORKED, prefix, tmp_path).returncode == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_silent_service(
+    server: ObjectServer, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy_to(int(server.url.rpartition(":")[2])) as proxy:
+        proxy.stall()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        assert script(STALLED, prefix, tmp_path, seconds=50).returncode == 0
+
+
+def script(text: str, prefix: str, folder: Path, *, seconds: float = 300) -> "subprocess.CompletedProcess[str]":
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", text, f"s3://{BUCKET}/{prefix}", str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
 
 
 LARGE = """
@@ -249,9 +408,8 @@ def test_memory_stays_bounded(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(b"small")
     with (tmp_path / "large").open("wb") as sparse:
         sparse.truncate(256 << 20)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", LARGE, f"s3://{BUCKET}/{prefix}", str(tmp_path)]
-    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=300)
+    done = script(LARGE, prefix, tmp_path)
+    assert not done.returncode, done.stderr
     size, kibibytes = map(int, done.stdout.split())
     assert size == 256 << 20
     assert kibibytes < 128 << 10

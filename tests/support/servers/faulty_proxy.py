@@ -10,6 +10,7 @@ from typing import Literal
 
 Direction = Literal["up", "down"]  # to the server, or from it
 _PIECE = 1 << 16
+_HEARD = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,14 @@ class Fault:
 class FaultyProxy:
     """Passes connections on to one port, or to a socket in the file system.
 
-    ``faults`` come one after the other; ``passed`` counts bytes by direction.
+    ``faults`` come one after the other; ``passed`` counts bytes by direction, ``heard`` has the first
+    ones to the server.
     """
 
     def __init__(self, target: int | Path) -> None:
         self.faults: list[Fault] = []
         self.passed: dict[Direction, int] = {"up": 0, "down": 0}
+        self.heard = bytearray()
         self._target = target
         self._turn = threading.Lock()
         self._requests = 0
@@ -113,6 +116,8 @@ class FaultyProxy:
                 count += len(piece)
                 with self._turn:
                     self.passed[direction] += len(piece)
+                    if direction == "up" and len(self.heard) < _HEARD:
+                        self.heard += piece
                 if cut:
                     break
         for end in (source, sink):

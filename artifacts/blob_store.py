@@ -362,8 +362,10 @@ def _open_blob(store: BlobReader, digest: Digest, name: str) -> Iterator[BinaryI
 
 def _find_repair_advice(store: BlobReader) -> str:
     """Return the advice for a damaged blob of ``store``; the remote copy of a cached store may be intact."""
+    if advice := getattr(store, "damaged", None):  # of a remote store
+        return str(advice)
     if isinstance(store, PrefetchingStore):
-        return f"if the repository's copy is intact, free the local copy; else {REPAIR_ADVICE}"
+        return f"if the remote copy is intact, free the local copy; else {REPAIR_ADVICE}"
     return REPAIR_ADVICE
 
 

@@ -214,7 +214,7 @@ _NO_ENGINE = "none (start Docker, or set DOCKER_HOST): `run` uses processes, `wo
     callback=complete_run_target,
     help="KIND/NAME[@CONSTRAINT], run id or lock; default: everything.",
 )
-@click.option("--remote", is_flag=True, help="Read blobs from the OCI repository instead of local copies.")
+@click.option("--remote", is_flag=True, help="Read blobs from the OCI repository or bucket, not local copies.")
 @click.option("--head", metavar="SEQ:DIGEST", help="Require that the chain of records contains this earlier head.")
 @click.pass_obj
 def verify(invocation: Invocation, targets: tuple[str, ...], *, remote: bool, head: str | None) -> None:
@@ -257,7 +257,9 @@ def _parse_target(invocation: Invocation, target: str) -> str | Lock:
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted.")
-@click.option("--local", is_flag=True, help="Also delete local copies of blobs that are intact in the OCI repository.")
+@click.option(
+    "--local", is_flag=True, help="Also delete local copies of blobs that are intact in the OCI repository or bucket."
+)
 @click.pass_obj
 def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
     """Delete unreferenced blobs.
@@ -283,7 +285,7 @@ def gc(invocation: Invocation, *, dry_run: bool, local: bool) -> None:
         output.echo(f"{verb} local copies of {format_count(cache['blobs'], 'blob')}, {format_bytes(cache['bytes'])}")
         if cache["kept"]:
             output.say(
-                f"warning: kept {len(cache['kept'])} blobs that the repository lost or damaged: see verify --remote"
+                f"warning: kept {len(cache['kept'])} blobs whose remote copy is lost or damaged: see verify --remote"
             )
 
 

@@ -4,11 +4,12 @@ The decision is stored in the registry's home, so that blobs are found even if B
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from benchlock.artifacts.stores.oci_store import OciStore
 
 STORE_VARIABLE = "BENCHLOCK_STORE"
+_BUCKET: Final = re.compile(r"(s3|gs|az)[:/]", re.IGNORECASE)
+"""The beginning of a bucket's URL, also of a misspelt one."""
 _BLOBS, _DECISION, _LOCK = "blobs", "store.json", "store.lock"
 
 
@@ -154,7 +157,7 @@ def _remote(home: Path, decision: StoreDecision) -> "OciStore | ObjectStore":
 
 
 def _parse_place(text: str) -> "Repository | ObjectLocation":
-    if text.startswith(("s3://", "gs://", "az://")):
+    if _BUCKET.match(text):
         with _require_objects():
             from benchlock.artifacts.stores.object_store import parse_location  # noqa: PLC0415 - an extra of the package
 

@@ -63,7 +63,7 @@ _RETRIES: Final = 4
 _DELETED_AT_ONCE: Final = 1000
 _ADVICE: Final = ErrorPolicy(
     log_in="check the credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    damaged="delete the object, and publish the version again to upload it",
+    damaged="delete the object blobs/sha256/ and the digits of the digest, and publish the version again to upload it",
 )
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _STATUS: Final = re.compile(r"(status code: \d{3}[A-Za-z -]*)")
@@ -112,11 +112,8 @@ def connect(location: ObjectLocation) -> "ObjectClient":
         InvalidInputError: The environment does not suit it.
     """
     for name in _ENDPOINTS:
-        if split_url(endpoint := os.environ.get(name, "")).username is not None:
-            where = redact_url(endpoint)
-            raise InvalidInputError(
-                f"{name} contains a user name or password", where=where, next_step="give the credentials by variables"
-            )
+        if endpoint := os.environ.get(name):
+            _check_endpoint(name, endpoint)
     try:
         stores = (
             _open(location, {"timeout": _SHORT}, _SHORT),
@@ -130,13 +127,34 @@ def connect(location: ObjectLocation) -> "ObjectClient":
     return ObjectClient(location, *stores)
 
 
+def _check_endpoint(name: str, endpoint: str) -> None:
+    """Raise for an endpoint that the library cannot use, or whose password it would print."""
+    split, where = split_url(endpoint), redact_url(endpoint)
+    if split.username is not None:
+        raise InvalidInputError(
+            f"{name} contains a user name or password", where=where, next_step="give the credentials by variables"
+        )
+    if split.scheme not in ("https", "http") or not split.hostname:
+        raise InvalidInputError(f"{name} is no URL: {where}", where=name, next_step="write https://HOST or http://HOST")
+    if split.scheme == "http" and not _allows_http():
+        raise InvalidInputError(
+            f"{name} is not encrypted: {where}",
+            where=name,
+            next_step="write https://, or set AWS_ALLOW_HTTP=true on a private network",
+        )
+
+
+def _allows_http() -> bool:
+    """Return whether the user accepts a server without TLS, as some on private networks are."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+
+
 def _open(location: ObjectLocation, options: "ClientConfig", seconds: timedelta) -> "Objects":
     """Return the library's store of a bucket; a request with its retries takes at most twice ``seconds``."""
     options["connect_timeout"] = _CONNECT
     retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": seconds}
     if location.url.startswith("s3:"):
-        # Some servers on a private network have no TLS; whoever sets the variable accepts that.
-        options["allow_http"] = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+        options["allow_http"] = _allows_http()
         return cast(
             "Objects",
             from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256"),
@@ -360,8 +378,8 @@ class ObjectStore(ClaimedStore):
             raise RefusedError(
                 f"{self.where} is not claimed by this registry at this endpoint",
                 where=self.where,
-                next_step="set the endpoint and credentials with which the registry was created, such as "
-                "AWS_ENDPOINT_URL",
+                next_step="set the endpoint with which the registry was created, such as AWS_ENDPOINT_URL; if its "
+                "bucket is lost, restore a backup into another one",
             )
         self._is_claimed = True
 

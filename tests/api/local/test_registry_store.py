@@ -134,6 +134,8 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
         "s3://",
         "s3://b/../c",
         "gs://b c",
+        "s3:/acme/x",
+        "S3://acme",
     ],
 )
 def test_what_is_no_repository_is_refused(text: str, tmp_path: Path) -> None:

@@ -244,8 +244,20 @@ def test_messages_have_no_secrets(server: ObjectServer, tmp_path: Path, monkeypa
         connect(parse_location("s3://bucket"))
     assert "hunter2" not in str(caught.value)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:x")
-    with pytest.raises(InvalidInputError, match="invalid URL"):
-        connect(parse_location("s3://bucket"))
+    for endpoint, message in (
+        ("http://127.0.0.1:x", "invalid URL"),
+        ("127.0.0.1:9000", "AWS_ENDPOINT_URL is no URL"),
+        ("https://", "AWS_ENDPOINT_URL is no URL"),
+    ):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(InvalidInputError, match=message):
+            connect(parse_location("s3://bucket"))
+    with monkeypatch.context() as strict:
+        strict.delenv("AWS_ALLOW_HTTP")
+        strict.setenv("AWS_ENDPOINT_URL", server.url)
+        with pytest.raises(InvalidInputError, match="is not encrypted") as refused:
+            connect(parse_location("s3://bucket"))
+    assert "AWS_ALLOW_HTTP" in str(refused.value.next_step)
 
     class Telling(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

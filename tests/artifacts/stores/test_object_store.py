@@ -370,7 +370,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
 
 store = ObjectStore(connect(parse_location(sys.argv[1])), Path(sys.argv[2]) / "lock")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell that started the tests in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs of background shells
 threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     store.exists(digest_bytes(b"any"))

@@ -15,7 +15,7 @@ from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore, connect
 from benchmarks.resolving.report import machine, write
-from tests.support.servers.object_server import BUCKET, serving_objects
+from tests.support.servers.object_server import BUCKET, ObjectServer, serving_objects
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 MIB, BAR = 1 << 20, 0.8
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="benchlock-objects-") as folder, serving_objects(Path(folder)) as server:
         os.environ |= server.environment
-        taken = measure(Path(folder), connect_plainly(server.url), options.rounds, options.mebibytes, server.location)
+        taken = measure(Path(folder), connect_plainly(server.url), options.rounds, options.mebibytes, server)
     lines = ["| way | benchlock | obstore | ratio of the medians |", "| --- | ---: | ---: | ---: |"]
     bars = []
     for way in ("send", "receive"):
@@ -57,11 +57,11 @@ def connect_plainly(url: str) -> S3Store:
 
 
 def measure(
-    folder: Path, plain: S3Store, rounds: int, mebibytes: int, location: Callable[[str], object]
+    folder: Path, plain: S3Store, rounds: int, mebibytes: int, server: ObjectServer
 ) -> dict[tuple[str, str], list[float]]:
     """Return seconds by way and contestant, one of each a round."""
     taken: dict[tuple[str, str], list[float]] = {}
-    store = ObjectStore(connect(location("benchmark")), folder / "lock")  # type: ignore[arg-type] # an ObjectLocation
+    store = ObjectStore(connect(server.location("benchmark")), folder / "lock")
     for number in range(rounds + 1):
         content = os.urandom(mebibytes * MIB)
         path, blob = folder / "file", Descriptor(digest_bytes(content), len(content))

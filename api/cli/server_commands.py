@@ -14,7 +14,7 @@ from benchlock.api.client.token_admin import Access, EmbeddedAccess, RemoteAcces
 from benchlock.api.local.local_registry import now, open_registry, open_tokens
 from benchlock.api.local.running_services import running_service
 from benchlock.api.schemas.access_schemas import AuditLogEntry, NewToken, TokenDocument
-from benchlock.artifacts.blob_store import SigningStore
+from benchlock.artifacts.blob_store import BlobReader, SigningStore
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.net.urls import is_loopback
@@ -61,14 +61,8 @@ def serve(
             next_step="omit --open to require tokens, or omit --proxy",
         )
     registry = open_registry(invocation.registry, service_log.log.info, invocation.progress)
-    if is_direct and not isinstance(registry.store, SigningStore):
-        raise InvalidInputError(
-            "the blobs of this registry are not in a bucket",
-            where="--direct-downloads",
-            next_step="omit the option: clients download from this service",
-        )
-    if is_direct and isinstance(registry.store, SigningStore):
-        registry.store.sign_url(Descriptor(digest_bytes(b""), 0), 1)  # fails now rather than at each download
+    if is_direct:
+        _check_direct_downloads(registry.store)
     with running_service(registry.home, registry.database):
         authority = OpenAuthority(local=True) if is_open else Authenticator(open_tokens(registry), now)
         app = create_app(registry, Settings(direct_downloads=is_direct), authority)
@@ -76,6 +70,17 @@ def serve(
         url = f"http://{place}:{port}"
         fields = {"url": url, "registry": str(registry.home)}
         serve_app(app, host, port, lambda: service_log.log.info(f"serving at {url}", extra={"fields": fields}), proxies)
+
+
+def _check_direct_downloads(store: BlobReader) -> None:
+    """Raise unless URLs of the registry's bucket can be signed, so that not every download fails."""
+    if not isinstance(store, SigningStore):
+        raise InvalidInputError(
+            "the blobs of this registry are not in a bucket",
+            where="--direct-downloads",
+            next_step="omit the option: clients download from this service",
+        )
+    store.sign_url(Descriptor(digest_bytes(b""), 0), 1)
 
 
 def open_access(invocation: Invocation) -> Access:

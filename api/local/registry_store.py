@@ -54,7 +54,7 @@ def open_store(
         beside: A lock that is held together with the file locks of the store.
 
     Raises:
-        InvalidInputError: BENCHLOCK_STORE is no repository or bucket, or another than the registry's own.
+        InvalidInputError: BENCHLOCK_STORE names neither a repository nor a bucket, or not the registry's own.
         RefusedError: The repository or bucket belongs to another registry.
         UnavailableError: The repository or bucket cannot be reached, or the decision cannot be written.
     """

@@ -65,7 +65,14 @@ _ADVICE: Final = ErrorPolicy(
     log_in="check the credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     damaged="delete the object blobs/sha256/ and the digits of the digest, and publish the version again to upload it",
 )
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+_ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+    "az": ("AZURE_STORAGE_ENDPOINT",),
+    "gs": (),
+}
+"""The variables with the URL of a service, by the scheme of its buckets."""
+_process: list[int] = []
+"""The process that connected first. The threads of the library do not exist in processes forked from it."""
 _STATUS: Final = re.compile(r"(status code: \d{3}[A-Za-z -]*)")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
 _URL: Final = re.compile(r"https?://\S+")
@@ -111,7 +118,9 @@ def connect(location: ObjectLocation) -> "ObjectClient":
     Raises:
         InvalidInputError: The environment does not suit it.
     """
-    for name in _ENDPOINTS:
+    if not _process:
+        _process.append(os.getpid())
+    for name in _ENDPOINTS[location.url.partition(":")[0]]:
         if endpoint := os.environ.get(name):
             _check_endpoint(name, endpoint)
     try:
@@ -135,7 +144,9 @@ def _check_endpoint(name: str, endpoint: str) -> None:
             f"{name} contains a user name or password", where=where, next_step="give the credentials by variables"
         )
     if split.scheme not in ("https", "http") or not split.hostname:
-        raise InvalidInputError(f"{name} is no URL: {where}", where=name, next_step="write https://HOST or http://HOST")
+        raise InvalidInputError(
+            f"{name} is not a URL: {where}", where=name, next_step="write https://HOST or http://HOST"
+        )
     if split.scheme == "http" and not _allows_http():
         raise InvalidInputError(
             f"{name} is not encrypted: {where}",
@@ -169,7 +180,6 @@ class ObjectClient:
         """Use the library's stores of the bucket at ``location``: for short requests, uploads and downloads."""
         self.location = location
         self._objects, self._uploads, self._downloads = objects, uploads, downloads
-        self._process = os.getpid()
 
     @property
     def where(self) -> str:
@@ -322,11 +332,11 @@ class ObjectClient:
     @contextmanager
     def _convert_errors(self, what: str) -> Iterator[None]:
         """Convert errors of the library into ``UnavailableError``; refuse a forked process, where it would hang."""
-        if os.getpid() != self._process:
+        if os.getpid() not in _process:
             raise UnavailableError(
                 f"{what}: this process was forked from one that uses the bucket",
                 where=self.where,
-                next_step="start processes by spawning them, or open the registry in the new process",
+                next_step="start processes anew instead of forking them, as the method spawn of multiprocessing does",
             )
         try:
             yield
@@ -353,7 +363,7 @@ class ObjectStore(ClaimedStore):
     def __init__(self, client: ObjectClient, lock: Path, owner: str | None = None) -> None:
         """Open the store, as ``ClaimedStore`` does."""
         super().__init__(client, lock, owner)
-        self._is_claimed = owner is None
+        self._has_checked_claim = owner is None
 
     def send(self, source: BinaryIO, blob: Descriptor, *, name: str, advance: Advance = ignore_progress) -> None:
         """Upload ``source``, a seekable stream of ``blob``, unless the bucket has an object of that digest and size.
@@ -372,7 +382,7 @@ class ObjectStore(ClaimedStore):
 
     def _require_claim(self) -> None:
         """Ask once who owns the bucket: its name says nothing about the endpoint."""
-        if self._is_claimed:
+        if self._has_checked_claim:
             return
         if not self.is_claimed():
             raise RefusedError(
@@ -381,7 +391,7 @@ class ObjectStore(ClaimedStore):
                 next_step="set the endpoint with which the registry was created, such as AWS_ENDPOINT_URL; if its "
                 "bucket is lost, restore a backup into another one",
             )
-        self._is_claimed = True
+        self._has_checked_claim = True
 
     def sign_url(self, digest: Digest, seconds: int) -> str:
         """Return a URL by which anyone can download a blob for ``seconds``, without other credentials."""

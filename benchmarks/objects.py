@@ -12,8 +12,9 @@ import obstore
 from obstore.store import S3Store
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.net.object_client import connect
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore, connect
+from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore
 from benchmarks.resolving.report import machine, write
 from tests.support.servers.object_server import BUCKET, ObjectServer, serving_objects
 

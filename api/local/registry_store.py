@@ -23,8 +23,9 @@ from benchlock.registry.catalogue.catalogue_protocol import CataloguedStore, Tex
 
 if TYPE_CHECKING:
     from benchlock.artifacts.blob_store import FileStore
+    from benchlock.artifacts.net.object_client import ObjectLocation
     from benchlock.artifacts.oci.oci_reference import Repository
-    from benchlock.artifacts.stores.object_store import ObjectLocation, ObjectStore
+    from benchlock.artifacts.stores.object_store import ObjectStore
     from benchlock.artifacts.stores.oci_store import OciStore
 
 STORE_VARIABLE = "BENCHLOCK_STORE"
@@ -151,7 +152,8 @@ def _remote(home: Path, decision: StoreDecision) -> "OciStore | ObjectStore":
         from benchlock.artifacts.stores.oci_store import OciStore  # noqa: PLC0415 - as above
 
         return OciStore(connect_repository(decision.place), home / _LOCK, decision.owner)
-    from benchlock.artifacts.stores.object_store import ObjectStore, connect  # noqa: PLC0415 - as above
+    from benchlock.artifacts.net.object_client import connect  # noqa: PLC0415 - as above
+    from benchlock.artifacts.stores.object_store import ObjectStore  # noqa: PLC0415 - as above
 
     return ObjectStore(connect(decision.place), home / _LOCK, decision.owner)
 
@@ -159,7 +161,7 @@ def _remote(home: Path, decision: StoreDecision) -> "OciStore | ObjectStore":
 def _parse_place(text: str) -> "Repository | ObjectLocation":
     if _BUCKET.match(text):
         with _require_objects():
-            from benchlock.artifacts.stores.object_store import parse_location  # noqa: PLC0415 - an extra of the package
+            from benchlock.artifacts.net.object_client import parse_location  # noqa: PLC0415 - an extra of the package
 
             return parse_location(text)
     from benchlock.artifacts.oci.oci_reference import parse_repository  # noqa: PLC0415 - as above

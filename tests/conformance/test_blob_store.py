@@ -15,12 +15,13 @@ import pytest
 from benchlock.artifacts.blob_store import BlobNotFoundError, BlobStore, read, verify
 from benchlock.artifacts.digest import Descriptor, Digest
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.net.object_client import connect
 from benchlock.artifacts.oci.oci_client import RegistryClient
 from benchlock.artifacts.resumable_fetch import fetch
 from benchlock.artifacts.stores.cached_store import CachedRepository, CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client, open_session, parse_server
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.object_store import ObjectStore, connect
+from benchlock.artifacts.stores.object_store import ObjectStore
 from benchlock.artifacts.stores.oci_store import OciStore
 from tests.support.api.serving import Served, service
 from tests.support.artifacts.memory_store import MemoryStore

@@ -29,7 +29,7 @@ PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 609,
     "lines": 111_700,
-    "imports inside functions": 138,
+    "imports inside functions": 139,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

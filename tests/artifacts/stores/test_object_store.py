@@ -21,8 +21,9 @@ import pytest
 from benchlock.artifacts.blob_store import verify
 from benchlock.artifacts.digest import Descriptor, digest_bytes, to_hex
 from benchlock.artifacts.errors import IntegrityError, InvalidInputError, RefusedError, UnavailableError
+from benchlock.artifacts.net.object_client import connect, parse_location
 from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore, connect, parse_location
+from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore
 from tests.support.servers.faulty_proxy import Fault, proxy_to
 from tests.support.servers.object_server import BUCKET, ObjectServer
 
@@ -350,7 +351,8 @@ FORKED = """
 import os, sys
 from pathlib import Path
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+from benchlock.artifacts.net.object_client import connect, parse_location
+from benchlock.artifacts.stores.object_store import ObjectStore
 
 store = ObjectStore(connect(parse_location(sys.argv[1])), Path(sys.argv[2]) / "lock")
 list(store.list())
@@ -370,7 +372,8 @@ STALLED = """
 import io, signal, sys, threading, os, time
 from pathlib import Path
 from benchlock.artifacts.digest import Descriptor, digest_bytes
-from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+from benchlock.artifacts.net.object_client import connect, parse_location
+from benchlock.artifacts.stores.object_store import ObjectStore
 
 store = ObjectStore(connect(parse_location(sys.argv[1])), Path(sys.argv[2]) / "lock")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs of background shells
@@ -407,7 +410,8 @@ LARGE = """
 import resource, sys
 from pathlib import Path
 from benchlock.artifacts.blob_store import verify
-from benchlock.artifacts.stores.object_store import ObjectStore, connect, parse_location
+from benchlock.artifacts.net.object_client import connect, parse_location
+from benchlock.artifacts.stores.object_store import ObjectStore
 
 home = Path(sys.argv[2])
 store = ObjectStore(connect(parse_location(sys.argv[1])), home / "lock")

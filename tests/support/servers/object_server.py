@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from benchlock.artifacts.stores.object_store import ObjectLocation, parse_location
+from benchlock.artifacts.net.object_client import ObjectLocation, parse_location
 from tests.support.servers.registry_server import free_port
 
 BUCKET = "bucket"

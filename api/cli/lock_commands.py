@@ -25,7 +25,7 @@ from benchlock.api.client.user_files import (
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import lock_document
 from benchlock.artifacts.errors import InvalidInputError
-from benchlock.evaluator.records.run_texts import describe_training
+from benchlock.evaluator.records.run_texts import describe_training, list_initial_weights
 from benchlock.registry.artifact_names import Kind, parse_target
 from benchlock.registry.lock.lock_assembly import preferences_of
 from benchlock.registry.lock.lock_creation import known_manifests
@@ -260,6 +260,7 @@ def _explain_training(invocation: Invocation, target: str) -> None:
     if invocation.as_json:
         digests = {kind: artifact.digest for kind, artifact in lock.artifacts().items()}
         document = {"model": str(entry.reference), "trained": plain(trained), "artifacts": artifacts, "run": run}
+        document["initial_weights"] = list_initial_weights(lock)
         changed = {"settings": lock.request.get("settings", {})}
         output.print_json(document | {"digests": digests} | splits | changed)
         return

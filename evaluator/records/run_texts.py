@@ -22,6 +22,7 @@ from benchlock.registry.manifests.metric_definitions import (
     is_bracketed,
     is_quality,
 )
+from benchlock.registry.manifests.recipe_checks import WEIGHTS_SUFFIX
 
 _WIDTH: Final = 100
 _HEADLINE: Final = 3
@@ -78,8 +79,16 @@ def describe_training(lock: Lock) -> dict[str, str]:
     if (parts := lock.distribution) is not UNSET:
         threads = format_count(parts.threads, "thread")
         target["distribution"] = f"{parts.processes} ranks of {threads}, {parts.strategy} by {parts.backend}"
+    if initial := list_initial_weights(lock):
+        target["initial weights"] = ", ".join(f"{path} {digest}" for path, digest in initial.items())
     changed = lock.request.get("settings") or {}
     return target | ({"settings": ", ".join(f"{key} {value}" for key, value in changed.items())} if changed else {})
+
+
+def list_initial_weights(lock: Lock) -> dict[str, str]:
+    """Return the digest of each file of initial weights of a training, by path."""
+    files = () if lock.recipe is UNSET else lock.recipe.files
+    return {file.path: f"sha256:{file.sha256}" for file in files if file.path.endswith(WEIGHTS_SUFFIX)}
 
 
 def label_trainings(locks: Sequence[Lock]) -> list[str]:

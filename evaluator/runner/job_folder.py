@@ -21,6 +21,7 @@ from benchlock.evaluator.runner.lock_verification import VerifiedFiles
 from benchlock.registry.artifact_names import Kind
 from benchlock.registry.lock.lockfile import Lock, LockedFile, dataset_of
 from benchlock.registry.manifests import Dataset, Framework, Manifest, Model, Operator, Recipe, plain
+from benchlock.registry.manifests.recipe_checks import is_initial
 
 SCHEMA = 1
 """The major version of ``job.json`` and ``result.json``; the harness checks it, too."""
@@ -234,7 +235,7 @@ def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mappi
     assert isinstance(framework, Framework)
     assert lock.settings is not UNSET
     assert lock.environment is not UNSET
-    files = [{"path": file.path, "role": file.role} for file in recipe.files]
+    files = [{"path": file.path, "role": file.role} for file in recipe.files if not is_initial(file)]
     is_distributed = lock.target is UNSET
     learned = dataset_of(lock).split
     threads = lock.limits.cpus if lock.distribution is UNSET else lock.distribution.threads
@@ -260,6 +261,7 @@ def _training_document(lock: Lock, device: str, recipe: Recipe, manifests: Mappi
     return {
         "schema": SCHEMA,
         "network": plain(recipe.network),
+        "initial": [file.path for file in recipe.files if is_initial(file)],
         "settings": lock.settings,
         "dataset": _describe_split(dataset, learned),
         "evaluation": evaluation,

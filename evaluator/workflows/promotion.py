@@ -19,6 +19,7 @@ from benchlock.registry.artifact_names import Reference
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.manifests import Recipe, plain
 from benchlock.registry.manifests.manifest_types import TrainingOrigin
+from benchlock.registry.manifests.recipe_checks import is_initial
 
 MANIFEST: Final = "manifest.yaml"
 SEARCHED: Final = 20
@@ -52,12 +53,13 @@ def write_trained_model(
     assert run.end is not None
     recipe = read_manifests(lock, store)["recipe"]
     assert isinstance(recipe, Recipe)
-    for file in recipe.files:
+    kept = [file for file in recipe.files if not is_initial(file)]
+    for file in kept:
         assert file.sha256 is not UNSET
         assert file.size is not UNSET
         copy_blob(store, Descriptor(from_hex(file.sha256), file.size), folder / file.path, name=file.path)
     copy_blob(store, run.end.blobs[weights_role(repeat)], folder / WEIGHTS, name=WEIGHTS)
-    files = [{"path": file.path, "role": plain(file.role), "source": f"./{file.path}"} for file in recipe.files]
+    files = [{"path": file.path, "role": plain(file.role), "source": f"./{file.path}"} for file in kept]
     document = {
         "schema": 1,
         "kind": "model",

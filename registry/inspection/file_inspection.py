@@ -16,8 +16,8 @@ from benchlock.registry.inspection.executable_code import GRAPH_FORMS, list_mode
 from benchlock.registry.inspection.formats.protobuf import MalformedError
 from benchlock.registry.inspection.formats.untrusted_files import describe_mismatch
 from benchlock.registry.inspection.image_inspection import Ask, check_finished, check_image
-from benchlock.registry.inspection.model_files import check_model, is_graph
-from benchlock.registry.manifests import Dataset, Image, Manifest, Model
+from benchlock.registry.inspection.model_files import check_initial_weights, check_model, is_graph
+from benchlock.registry.manifests import Dataset, Image, Manifest, Model, Recipe
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert
 from benchlock.registry.text.parsed_text import Document
@@ -69,6 +69,8 @@ def inspect_manifest(
             check_dataset(manifest, content, inspection_problems)
         elif isinstance(manifest, Model):
             check_model(manifest, content, inspection_problems)
+        elif isinstance(manifest, Recipe):
+            check_initial_weights(manifest, content, inspection_problems)
         elif isinstance(manifest, Image):
             check_image(manifest, content, inspection_problems, warn=warn)
             if ask is not None:

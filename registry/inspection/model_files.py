@@ -25,8 +25,9 @@ from benchlock.registry.inspection.formats.untrusted_files import (
     recognize,
 )
 from benchlock.registry.inspection.model_signature import check_goldens, check_labels, check_ports
-from benchlock.registry.manifests import Model
+from benchlock.registry.manifests import Model, Recipe
 from benchlock.registry.manifests.model_card import LARGEST
+from benchlock.registry.manifests.recipe_checks import is_initial
 from benchlock.registry.manifests.steps import Python
 from benchlock.registry.text.collected_problems import Problems
 
@@ -159,6 +160,14 @@ def check_model(model: Model, content: DraftContent, problems: Problems) -> None
     check_functions(model, content, problems)
     if model.format == "onnx" and graph is not None:
         _check_external(model, content, problems)
+
+
+def check_initial_weights(recipe: Recipe, content: DraftContent, problems: Problems) -> None:
+    """Check that the initial weights of a recipe are safetensors files."""
+    for index, file in enumerate(recipe.files):
+        if is_initial(file):
+            with problems.noted():
+                _read(read_header, (file.path, "safetensors file"), content, f"files[{index}]")
 
 
 def read_graph(model: Model, content: DraftContent) -> GraphSignature | None:

@@ -8,7 +8,14 @@ from msgspec import UNSET
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Recipe, plain
-from benchlock.registry.manifests.manifest_types import Batch, EvaluationInterval, Optimizer
+from benchlock.registry.manifests.manifest_types import (
+    Batch,
+    CosineRate,
+    EvaluationInterval,
+    LinearRate,
+    Optimizer,
+    Schedule,
+)
 from benchlock.registry.manifests.recipe_checks import is_custom, list_defaults
 
 
@@ -33,6 +40,8 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
     }
     if recipe.micro_batch is not UNSET:  # a lock without it keeps its id
         settings["micro_batch"] = recipe.micro_batch
+    if recipe.schedule is not UNSET:
+        settings["schedule"] = _resolve_schedule(recipe.schedule)
     for path, value in changes.items():
         where = f"settings.{path}"
         if path not in allowed:
@@ -55,6 +64,12 @@ def resolve_settings(recipe: Recipe, changes: Mapping[str, Any]) -> dict[str, An
         what = f"a micro-batch of {settings['micro_batch']} is larger than the batch of {settings['batch']}"
         raise InvalidInputError(what, where="settings", next_step="lower micro_batch, or raise batch")
     return settings
+
+
+def _resolve_schedule(schedule: Schedule) -> dict[str, Any]:
+    """Return every setting of a schedule, defaults included."""
+    defaults = {"warmup": 0.0} | ({"final": 0.0} if isinstance(schedule, LinearRate | CosineRate) else {})
+    return {**defaults, **plain(schedule)}
 
 
 _ABSENT: Final = (

@@ -16,7 +16,7 @@ ROLES: dict[Kind, tuple[str, ...]] = {
     "model": ("graph", "weights", "labels", "vocabulary", "code", "golden", "card"),
     "image": ("wheels", "layer", "config"),
     "operator": ("code", "card"),
-    "recipe": ("code", "vocabulary", "labels", "card"),
+    "recipe": ("code", "weights", "vocabulary", "labels", "card"),
 }
 """The roles of files, for the kinds whose files need one."""
 

@@ -489,6 +489,46 @@ class EvaluationInterval(Part, frozen=True, kw_only=True):
     batch: Batch
 
 
+Epochs = Annotated[float, Meta(ge=0, le=1e6, description="epochs")]
+Warmup = Annotated[Epochs, Meta(description="epochs in which the rate rises in equal steps to lr; absent, 0")]
+Final = Annotated[Fraction, Meta(description="the rate at the end as a share of lr, which stays; absent, 0")]
+
+
+class ConstantRate(Part, frozen=True, kw_only=True, tag_field="name", tag="constant"):
+    """A learning rate that stays at ``lr`` after its warm-up."""
+
+    warmup: Warmup
+
+
+class StepRate(Part, frozen=True, kw_only=True, tag_field="name", tag="step"):
+    """A learning rate that is multiplied by ``factor`` at each milestone."""
+
+    milestones: Annotated[
+        tuple[Epochs, ...], Meta(min_length=1, max_length=MAX_SETTINGS, description="epochs from the start, ascending")
+    ]
+    factor: Annotated[float, Meta(gt=0, lt=1)]
+    warmup: Warmup | UnsetType = UNSET
+
+
+class LinearRate(Part, frozen=True, kw_only=True, tag_field="name", tag="linear"):
+    """A learning rate that falls linearly from the end of the warm-up to ``epochs``."""
+
+    epochs: Epochs
+    final: Final | UnsetType = UNSET
+    warmup: Warmup | UnsetType = UNSET
+
+
+class CosineRate(Part, frozen=True, kw_only=True, tag_field="name", tag="cosine"):
+    """A learning rate that falls as half a period of a cosine, from the end of the warm-up to ``epochs``."""
+
+    epochs: Epochs
+    final: Final | UnsetType = UNSET
+    warmup: Warmup | UnsetType = UNSET
+
+
+Schedule = ConstantRate | StepRate | LinearRate | CosineRate
+
+
 class Recipe(Part, frozen=True, kw_only=True, tag_field="kind", tag="recipe"):
     """The manifest of a recipe: a network and how it is trained, without weights."""
 
@@ -509,6 +549,7 @@ class Recipe(Part, frozen=True, kw_only=True, tag_field="kind", tag="recipe"):
         dict[str, Any],
         Meta(max_length=MAX_SETTINGS + 2, description="name and lr, or file and function of code and its settings"),
     ]
+    schedule: Annotated[Schedule, Meta(description="of the learning rate; absent, it is constant")] | UnsetType = UNSET
     batch: Batch
     micro_batch: (
         Annotated[Batch, Meta(description="of each part of a batch whose gradients are added; absent, batch")]

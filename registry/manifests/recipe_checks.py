@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -11,17 +12,22 @@ from benchlock.registry.manifests.manifest_types import (
     SETTING,
     Code,
     ConstantInput,
+    ConstantRate,
     File,
     Model,
     Optimizer,
     Recipe,
+    Schedule,
     StateInput,
+    StepRate,
 )
 from benchlock.registry.text.collected_problems import Problems
 from benchlock.registry.text.decoder import convert, suggest_nearest
 from benchlock.registry.text.parsed_text import Document, Place
 
-TRAINED_WEIGHTS: Final = "weights.safetensors"
+WEIGHTS_SUFFIX: Final = ".safetensors"
+"""The end of the paths of initial weights, and of no other file of a recipe."""
+TRAINED_WEIGHTS: Final = f"weights{WEIGHTS_SUFFIX}"
 """The file of the weights in a promoted model."""
 OPTIMIZER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     "sgd": {"momentum": 0.0, "weight_decay": 0.0},
@@ -48,6 +54,11 @@ def list_defaults(recipe: Recipe) -> dict[str, Any]:
     return defaults if recipe.framework.name == _TENSORFLOW else {"implementation": "for-loop", **defaults}
 
 
+def is_initial(file: File) -> bool:
+    """Return whether a file of a recipe has initial weights, which the trained model replaces."""
+    return file.role == "weights"
+
+
 def describe_trained(recipe: Recipe) -> Model:
     """Return the manifest of the model that a training of the recipe makes, without digests of its weights."""
     return Model(
@@ -61,7 +72,7 @@ def describe_trained(recipe: Recipe) -> Model:
         code=recipe.network,
         inputs=recipe.inputs,
         outputs=recipe.outputs,
-        files=(*recipe.files, File(path=TRAINED_WEIGHTS, role="weights")),
+        files=(*(file for file in recipe.files if not is_initial(file)), File(path=TRAINED_WEIGHTS, role="weights")),
     )
 
 
@@ -76,6 +87,9 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
             if file.path == TRAINED_WEIGHTS:
                 step = "give the file another name"
                 raise place.at("files", index, "path").error("a training writes the file of this name", step)
+            if is_initial(file) != file.path.endswith(WEIGHTS_SUFFIX):
+                what = f"initial weights have the role weights and a path that ends in {WEIGHTS_SUFFIX}"
+                raise place.at("files", index).error(what, "change the role or the format of the file")
     _check_settings(recipe, place, problems)
     for index, port in enumerate(recipe.inputs):
         with problems.noted():
@@ -93,10 +107,13 @@ def check_recipe(recipe: Recipe, place: Place, problems: Problems) -> None:
 
 
 def _check_settings(recipe: Recipe, place: Place, problems: Problems) -> None:
-    """Check the optimizer, the size of the parts of a batch, and which settings a request may change."""
+    """Check the optimizer, its schedule, the size of the parts of a batch, and what a request may change."""
     with problems.noted():
         check_optimizer = _check_custom if is_custom(recipe.optimizer) else _check_named
         check_optimizer(recipe, place.at("optimizer"), problems)
+    with problems.noted():
+        if recipe.schedule is not UNSET:
+            _check_schedule(recipe.schedule, place.at("schedule"))
     with problems.noted():
         if recipe.micro_batch is not UNSET:
             _check_micro_batch(recipe, place.at("micro_batch"))
@@ -107,6 +124,19 @@ def _check_settings(recipe: Recipe, place: Place, problems: Problems) -> None:
         for index, path in enumerate(() if recipe.mutable is UNSET else recipe.mutable):
             with problems.noted():
                 _check_mutable(recipe, path, place.at("mutable", index))
+
+
+def _check_schedule(schedule: Schedule, place: Place) -> None:
+    """Check that the times of a schedule follow each other."""
+    warmup = 0.0 if schedule.warmup is UNSET else schedule.warmup
+    if isinstance(schedule, StepRate):
+        times = (warmup, *schedule.milestones)
+        if any(first >= second for first, second in pairwise(times)):
+            step = "write ascending epochs, the first after the warm-up"
+            raise place.at("milestones").error("milestones do not follow each other and the warm-up", step)
+    elif not isinstance(schedule, ConstantRate) and warmup >= schedule.epochs:
+        what = f"the schedule ends at epoch {schedule.epochs:g}, within its warm-up of {warmup:g}"
+        raise place.at("epochs").error(what, "write more epochs, or a shorter warm-up")
 
 
 def _check_mutable(recipe: Recipe, path: str, place: Place) -> None:

@@ -223,8 +223,13 @@ def train_one_epoch(commands: Commands, folder: Path, settings: str = "{}", **re
     folder.mkdir()
     few = {"repeats: 10": "repeats: 1", "epochs: 40": "epochs: 1", "seed: 42": f"settings: {settings}\nseed: 42"}
     run = commands.done("run", lock_request(commands, folder, **few, **replaced))
-    commands.done("get", run["run"], "-o", folder / "files")
-    losses: NDArray[np.float64] = load_file(next((folder / "files").rglob("samples.safetensors")))["0/loss"]
+    return read_losses(commands, run["run"], folder / "files")
+
+
+def read_losses(commands: Commands, run: str, folder: Path) -> NDArray[np.float64]:
+    """The losses of the steps of the first repeat of a run."""
+    commands.done("get", run, "-o", folder)
+    losses: NDArray[np.float64] = load_file(next(folder.rglob("samples.safetensors")))["0/loss"]
     return losses
 
 
@@ -246,6 +251,70 @@ def test_micro_batches_change_no_more_than_the_rounding_of_losses(published: Com
     for losses in (parts, uneven):
         assert losses.tobytes() != whole.tobytes()
         np.testing.assert_allclose(losses, whole, rtol=1e-6, atol=0)
+
+
+def publish_changed(commands: Commands, folder: Path, name: str, old: str, new: str, recipe: str = "recipe") -> None:
+    """Publish a recipe of the examples under a new name, with a part of its text replaced."""
+    folder.mkdir(exist_ok=True)
+    text = (EXAMPLES / "training" / f"{recipe}.yaml").read_text()
+    known = text.split("name: ", 1)[1].split("\n", 1)[0]
+    assert old in text
+    for code in (EXAMPLES / "training").glob("*.py"):
+        (folder / code.name).write_bytes(code.read_bytes())
+    (folder / "recipe.yaml").write_text(text.replace(f"name: {known}", f"name: {name}").replace(old, new))
+    commands.done("publish", folder / "recipe.yaml")
+
+
+def test_a_schedule_changes_the_learning_rate_from_its_milestone_on(
+    published: Commands, framework: str, tmp_path: Path
+) -> None:
+    recipe, request = ("recipe", "digits") if framework == "pytorch" else ("recipe_tf", "digits-tensorflow")
+    plain = "digits-cnn-adam" if framework == "pytorch" else "digits-cnn-adam-tensorflow"
+    losses = []
+    for name, schedule in (("one", "{name: step, milestones: [1], factor: 0.5}"), ("other", None)):
+        chosen = plain
+        if schedule:
+            chosen = f"digits-{name}-{framework}"
+            publish_changed(published, tmp_path, chosen, "batch: 64\n", f"schedule: {schedule}\nbatch: 64\n", recipe)
+        lock = lock_request(
+            published,
+            tmp_path,
+            request,
+            **{f"name: {plain}": f"name: {chosen}", "epochs: 40": "epochs: 2", "value: 0.9": "value: 1.0"},
+            **{"repeats: 3": "repeats: 1"},
+        )
+        losses.append(read_losses(published, published.done("run", lock)["run"], tmp_path / name))
+    scheduled, constant = losses
+    steps = len(constant) // 2
+    assert scheduled[: steps + 1].tobytes() == constant[: steps + 1].tobytes()
+    assert scheduled[steps + 1] != constant[steps + 1]
+
+
+def test_a_recipe_starts_from_the_weights_of_a_trained_model(
+    published: Commands, framework: str, trained: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    recipe, request = ("recipe", "digits") if framework == "pytorch" else ("recipe_tf", "digits-tensorflow")
+    plain = "digits-cnn-adam" if framework == "pytorch" else "digits-cnn-adam-tensorflow"
+    published.done("promote", trained[1]["run"], "--as", f"digits-base-{framework}@1.0.0")
+    published.done("get", f"model/digits-base-{framework}", "-o", tmp_path / "base")
+    weights = next((tmp_path / "base").rglob("weights.safetensors"))
+    (tmp_path / "base.safetensors").write_bytes(weights.read_bytes())
+    name, file = f"digits-tuned-{framework}", "{path: base.safetensors, role: weights, source: ./base.safetensors}"
+    publish_changed(published, tmp_path, name, "files:\n", f"files:\n  - {file}\n", recipe)
+    few = {"repeats: 3": "repeats: 1", "epochs: 40": "epochs: 1", "value: 0.9": "value: 0.5"}
+    lock = lock_request(published, tmp_path, request, **{f"name: {plain}": f"name: {name}"}, **few)
+    run = published.done("run", lock)
+    tuned, new = (
+        read_losses(published, one["run"], tmp_path / folder) for one, folder in ((run, "tuned"), (trained[1], "new"))
+    )
+    assert tuned[0] < min(new[:5])
+    published.done("promote", run["run"], "--as", f"{name}@1.0.0")
+    shown = published.done("show", f"model/{name}")
+    assert {file["path"] for file in shown["manifest"]["files"]} >= {"weights.safetensors"}
+    assert "base.safetensors" not in {file["path"] for file in shown["manifest"]["files"]}
+    origin = published.done("why", f"model/{name}")
+    digest = trained[1]["end"]["details"]["training"]["repeats"][0]["weights"]
+    assert origin["initial_weights"] == {"base.safetensors": digest}
 
 
 @pytest.mark.parametrize(

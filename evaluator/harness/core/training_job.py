@@ -52,6 +52,7 @@ class RecipeJob:
 
     Attributes:
         network: The function that builds the network.
+        initial: The files of the weights that it starts from; none for a new network.
         settings: Optimizer, loss, batch, sampler and evaluation, all values set.
         dataset: The split to learn.
         evaluation: The job that evaluates trained weights.
@@ -62,6 +63,7 @@ class RecipeJob:
     """
 
     network: Code
+    initial: tuple[str, ...]
     settings: Mapping[str, Any]
     dataset: Dataset
     evaluation: Job
@@ -162,6 +164,7 @@ def read_recipe(document: Mapping[str, Any], known: Collection[str], repeats: in
         raise JobError(f"seeds: expected 1 to {repeats} integers")
     return {
         "network": Code(*(read_required(code, key, str, "network") for key in ("file", "function"))),
+        "initial": tuple(read_required(document, "initial", list, "")),
         "settings": read_required(document, "settings", dict, ""),
         "dataset": Dataset(
             read_required(dataset, "format", str, "dataset"),

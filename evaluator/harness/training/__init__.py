@@ -57,6 +57,9 @@ class Trainer(Protocol):
     def threads(self) -> Mapping[str, int]:
         """The thread counts that were set, by the framework's names."""
 
+    def scale_rate(self, factor: float) -> None:
+        """Set the learning rate of the next steps to ``factor`` times that of the optimizer's settings."""
+
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         """Update the weights with one batch; return its mean loss before the update."""
         ...

@@ -20,7 +20,7 @@ from ..inference.pipeline import Pipeline
 from ..predictors import Tensors
 from . import build_trainer, digest_tensors, digest_weights, encode_weights
 from .pytorch_distributed import Group, Reference, open_group
-from .train_phase import apply_environment, list_batches, make_sampler, prepare_split
+from .train_phase import apply_environment, list_batches, make_sampler, prepare_split, set_rate
 
 Shares = list[tuple[Tensors, NDArray[np.int64]]]
 """The inputs and the labels of each rank's part of a batch."""
@@ -85,6 +85,7 @@ class _Training:
                 if rest:
                     what = f"{len(numbers)} samples are not divisible by {self._job.processes} processes"
                     raise Failure("load", f"step {step}: {what}")
+                set_rate(self._job.settings, self.trainer, step, len(self._samples))
                 parts = (numbers[rank * size : (rank + 1) * size] for rank in ranks)
                 yield step, [(self._stack(part), self._labels[part]) for part in parts]
                 progress.at(step + 1)

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 from ..core.failures import Failure, classify_errors
 from ..core.job import Code
 from ..core.training_job import RecipeJob, derive_purpose_seed
-from ..predictors import CPU, Tensors, map_by_position
+from ..predictors import CPU, Tensors, map_by_position, merge_weights
 from ..predictors.pytorch import set_threads
 from ..steps.python_step import load_function
 from . import StepProfile
@@ -52,7 +53,13 @@ class PyTorchTrainer:
         self._model = job.evaluation.model
         self._micro_batch = job.settings.get("micro_batch", job.settings["batch"])
         self._optimizer = optimizer
+        self._rates = [group.get("lr") for group in optimizer.param_groups]
         self._loss = torch.nn.CrossEntropyLoss()
+
+    def scale_rate(self, factor: float) -> None:
+        """Set the learning rate of the next steps to ``factor`` times that of the optimizer's settings."""
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
 
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         """Update the weights with one batch; return its mean loss before the update."""
@@ -142,7 +149,8 @@ def build(job: RecipeJob, folder: Path, seed: int) -> PyTorchTrainer:
     random.seed(derive_purpose_seed(seed, "python"))
     np.random.seed(derive_purpose_seed(seed, "numpy"))  # noqa: NPY002 - the generator that code of a recipe may use
     torch.manual_seed(derive_purpose_seed(seed, "framework"))
-    module = _call_code(folder, job.network, {})
+    initial = merge_weights((folder / path for path in job.initial), load_file)
+    module = _call_code(folder, job.network, initial)
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"{job.network.function} returned {type(module).__name__}, expected torch.nn.Module")
     is_split = job.settings.get("micro_batch", job.settings["batch"]) < job.settings["batch"]
@@ -150,6 +158,10 @@ def build(job: RecipeJob, folder: Path, seed: int) -> PyTorchTrainer:
         raise ValueError("with micro_batch, batch normalization would use the statistics of each part")
     with classify_errors("load", "the optimizer"):
         optimizer = _make_optimizer(job.settings["optimizer"], module, folder)
+        if "schedule" in job.settings and not all(
+            isinstance(group.get("lr"), float) for group in optimizer.param_groups
+        ):
+            raise ValueError("a schedule needs the learning rate lr in each group of parameters, as a float")
     return PyTorchTrainer(module, job, optimizer)
 
 

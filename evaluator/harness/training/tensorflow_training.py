@@ -8,10 +8,11 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from safetensors.tensorflow import load_file
 
 from ..core.job import Dataset, Model
 from ..core.training_job import RecipeJob, derive_purpose_seed
-from ..predictors import CPU, Tensors
+from ..predictors import CPU, Tensors, merge_weights
 from ..predictors.tensorflow import Keras, build_network, set_threads
 from . import digest_weights, encode_weights
 
@@ -31,10 +32,14 @@ class TensorFlowTrainer:
         self._network, self._model = network, model
         self._predictor = Keras(network, model, threads, CPU)
         self.threads = self._predictor.threads
-        self._decay = optimizer["weight_decay"]
+        self._rate, self._decay = optimizer["lr"], optimizer["weight_decay"]
         self._optimizer = _make_optimizer(optimizer)
         self._optimizer.build(network.trainable_variables)
         self._update = tf.function(self._learn, jit_compile=False)
+
+    def scale_rate(self, factor: float) -> None:
+        """Set the learning rate of the next steps to ``factor`` times that of the optimizer's settings."""
+        self._optimizer.learning_rate.assign(self._rate * factor)
 
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         """Update the weights with one batch; return its mean loss before the update."""
@@ -116,7 +121,8 @@ def build(job: RecipeJob, folder: Path, seed: int) -> TensorFlowTrainer:
     random.seed(derive_purpose_seed(seed, "python"))  # from which Keras draws the seeds of layers
     np.random.seed(derive_purpose_seed(seed, "numpy"))  # noqa: NPY002 - the generator that code of a recipe may use
     tf.random.set_seed(derive_purpose_seed(seed, "framework"))
-    network = build_network(folder, job.network, {})
+    initial = merge_weights((folder / path for path in job.initial), load_file)
+    network = build_network(folder, job.network, initial)
     paths = [variable.path for variable in network.weights]
     if not network.trainable_variables or len(paths) != len(set(paths)):
         raise ValueError(f"{job.network.function} returned a network without weights to train, or with equal paths")

@@ -21,6 +21,7 @@ from ..datasets import open_samples
 from ..inference.pipeline import Pipeline
 from ..predictors import Tensors
 from . import Trainer, build_trainer, decide_classes, digest_weights, encode_weights
+from .learning_rate import find_rate_factor
 
 Columns = dict[str, NDArray[Any]]
 
@@ -114,13 +115,29 @@ def list_batches(
     Raises:
         Failure: ``load``: the split has no whole batch.
     """
-    sampler, size = settings["sampler"], settings["batch"]
-    order = generator.permutation(count) if sampler["kind"] == "shuffle" else np.arange(count)
-    end = count - count % size if sampler["last"] == "drop" else count
-    if not end:
+    size = settings["batch"]
+    order = generator.permutation(count) if settings["sampler"]["kind"] == "shuffle" else np.arange(count)
+    for start in range(0, count_steps(settings, count) * size, size):
+        yield order[start : start + size]
+
+
+def count_steps(settings: Mapping[str, Any], count: int) -> int:
+    """Return the number of steps of an epoch over ``count`` samples.
+
+    Raises:
+        Failure: ``load``: the split has no whole batch.
+    """
+    size, keeps_last = settings["batch"], settings["sampler"]["last"] == "keep"
+    steps = -(-count // size) if keeps_last else count // size
+    if not steps:
         raise Failure("load", f"the split has {count} samples, fewer than a batch of {size}")
-    for start in range(0, end, size):
-        yield order[start : min(start + size, end)]
+    return int(steps)
+
+
+def set_rate(settings: Mapping[str, Any], trainer: Trainer, step: int, count: int) -> None:
+    """Set the learning rate of a step, by the schedule of the settings and the number of samples of the split."""
+    if "schedule" in settings:
+        trainer.scale_rate(find_rate_factor(settings["schedule"], step, count_steps(settings, count)))
 
 
 class _Training:
@@ -142,6 +159,7 @@ class _Training:
         every = self._job.settings["evaluate"]["every"]
         for epoch in range(1, self._job.epochs + 1):
             for numbers in list_batches(self._job.settings, len(samples), generator):
+                set_rate(self._job.settings, self._trainer, len(self._losses), len(samples))
                 self._step([samples[number] for number in numbers], labels[numbers])
             progress.at(epoch)
             if not math.isfinite(self._losses[-1]):  # it cannot recover

@@ -122,13 +122,16 @@ class LinearTrainer:
     threads = MappingProxyType({"num_threads": 1})
 
     def __init__(self, rate: float) -> None:
-        self._rate = rate
+        self._own_rate = self._rate = rate
         self._weights = np.zeros((64, 10), np.float32)
         self._bias = np.zeros(10, np.float32)
 
     def _scores(self, batch: Tensors) -> NDArray[np.float32]:
         flat: NDArray[np.float32] = batch["x"].reshape(len(batch["x"]), -1)
         return flat @ self._weights + self._bias
+
+    def scale_rate(self, factor: float) -> None:
+        self._rate = self._own_rate * factor
 
     def step(self, batch: Tensors, labels: NDArray[np.int64]) -> float:
         scores = self._scores(batch)

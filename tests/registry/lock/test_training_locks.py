@@ -96,6 +96,43 @@ def test_the_size_of_micro_batches_is_in_the_lock_where_it_is_stated() -> None:
             mutable.lock(ask(settings=changes))
 
 
+def test_a_schedule_is_in_the_lock_with_all_its_settings() -> None:
+    stated = recipes(replaced={"batch: 2\nsampler": "schedule: {{name: cosine, epochs: 4}}\nbatch: 2\nsampler"})
+    assert stated.lock(ask()).document["settings"]["schedule"] == {
+        "name": "cosine",
+        "epochs": 4,
+        "final": 0.0,
+        "warmup": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ("{{name: cosine, epochs: 2, warmup: 2}}", "ends at epoch 2, within its warm-up of 2"),
+        ("{{name: linear, epochs: 0}}", "ends at epoch 0"),
+        ("{{name: step, milestones: [3, 3], factor: 0.1}}", "milestones do not follow each other"),
+        ("{{name: step, milestones: [1], factor: 0.1, warmup: 1}}", "milestones do not follow each other"),
+        ("{{name: step, milestones: [1], factor: 1}}", "factor"),
+        ("{{name: constant}}", "warmup"),
+        ("{{name: cosine, epochs: 2, milestones: [1]}}", "milestones"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(schedule: str, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        recipes(replaced={"batch: 2\nsampler": f"schedule: {schedule}\nbatch: 2\nsampler"})
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["{{path: start.bin, role: weights, source: s}}", "{{path: start.safetensors, role: labels, source: s}}"],
+)
+def test_initial_weights_are_safetensors(file: str) -> None:
+    code = "{{path: network.py, role: code, source: ./network.py}}"
+    with pytest.raises(InvalidInputError, match="initial weights have the role weights"):
+        recipes(replaced={f"[{code}]": f"[{code}, {file}]"})
+
+
 @pytest.mark.parametrize(
     ("replaced", "words"),
     [

@@ -1,6 +1,6 @@
 #!/bin/sh
 # What the tests need of the system: a Docker engine, an OCI registry and a proxy to start, mmdebstrap for the
-# base image, docker-compose to read the compose files, chromium to show the pages. Each argument is another command
+# base image, docker-compose and kubectl to read what deploys the service, chromium to show the pages. Each argument is another command
 # that is needed, whose package has its name.
 set -eu
 missing=""
@@ -9,6 +9,7 @@ command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
 command -v docker-registry >/dev/null || missing="$missing docker-registry"
 [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || missing="$missing nginx-light"
 command -v docker-compose >/dev/null || missing="$missing docker-compose"
+command -v kubectl >/dev/null || missing="$missing kubernetes-client"
 command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
 for command in "$@"; do
     command -v "$command" >/dev/null || missing="$missing $command"

@@ -37,11 +37,20 @@ if TYPE_CHECKING:
 @click.option("--recipe", metavar="NAME[@CONSTRAINT]", default=None, help="Only trainings with this recipe.")
 @click.option("--dataset", metavar="NAME[@CONSTRAINT]", default=None, help="Only runs on this dataset.")
 @click.option("--outcome", type=click.Choice(get_args(Outcome)), default=None, help="Only runs with this outcome.")
+@click.option("--flagged/--not-flagged", default=None, help="Only runs whose times are flagged, or only others.")
 @click.option("--since", metavar="TIME", default="", help="Only runs since a date such as 2026-11-01, or within 7d.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number of runs.")
 @click.pass_obj
 def runs(
-    invocation: Invocation, /, lock: str, outcome: Outcome | None, since: str, limit: int, **selectors: str | None
+    invocation: Invocation,
+    /,
+    lock: str,
+    outcome: Outcome | None,
+    since: str,
+    limit: int,
+    *,
+    flagged: bool | None,
+    **selectors: str | None,
 ) -> None:
     """List runs, newest first.
 
@@ -54,6 +63,7 @@ def runs(
         outcome=outcome,
         since=parse_since(since, invocation.opened.now()) if since else None,
         lock=read_lock(invocation, lock).id if lock else None,
+        flagged=flagged,
     )
     entries = invocation.opened.records.list_entries(chosen=chosen, limit=limit)
     intact_runs = [entry for entry in entries if isinstance(entry, Run)]

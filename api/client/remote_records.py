@@ -267,6 +267,7 @@ class RemoteRuns:
             **{kind: str(one) for kind in SELECTED_KINDS if (one := getattr(chosen, kind)) is not None},
             "since": None if chosen.since is None else format_time(chosen.since),
             "prefix": chosen.prefix,
+            "flagged": None if chosen.flagged is None else str(chosen.flagged).lower(),
         }
         while len(entries) < limit:
             page_size = min(limit - len(entries), RUN_PAGE)

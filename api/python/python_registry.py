@@ -408,6 +408,7 @@ class Registry:
         outcome: Outcome | None = None,
         since: str | None = None,
         lock: Lock | str | PathLike[str] | None = None,
+        flagged: bool | None = None,
         limit: int = 20,
     ) -> Runs:
         """Return recorded runs, newest first.
@@ -420,6 +421,7 @@ class Registry:
             outcome: Only runs with this outcome.
             since: Only runs since a date such as ``2026-11-01``, or within a period before now such as ``7d``.
             lock: Only runs of this lock: a lock, a lockfile, or the id of a lock.
+            flagged: Only runs whose times are flagged; with ``False``, only others.
             limit: The maximum number of runs.
 
         Returns:
@@ -435,6 +437,7 @@ class Registry:
             outcome=parse_outcome(outcome) if outcome else None,
             since=parse_since(since, self._opened.now()) if since else None,
             lock=None if lock is None else self._read_lock(lock).id,
+            flagged=flagged,
         )
         entries = self._opened.records.list_entries(chosen=chosen, limit=limit)
         intact = [entry for entry in entries if not isinstance(entry, DamagedRun)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -68,6 +69,8 @@ from benchlock.registry.versions.semantic_version import parse_version
 _PARTS: Final = (run_metrics, run_batch_metrics, run_packages, run_blobs)
 _AT_ONCE: Final = 50
 """The number of whole records in memory at once; records that are older than the limits may have any size."""
+FLAGS_READ: Final = 1000
+"""The number of runs that are read in one search for flagged runs, or for runs that are not flagged."""
 _KINDS: Final = ("runs", "run_ends", "imported_runs")
 
 
@@ -195,14 +198,48 @@ class Records:
             examine: Whether to compare the runs with their evidence, so that their metrics may be used.
             with_host: Whether the summaries have the host, without which they cannot be compared with each other.
         """
+        found: list[Run | DamagedRun] = []
+        while len(found) < limit:
+            entries, before = self.list_some(
+                chosen=chosen, before=before, limit=limit - len(found), examine=examine, with_host=with_host
+            )
+            found += entries
+            if before is None:
+                break
+        return tuple(found)
+
+    def list_some(
+        self,
+        *,
+        chosen: RunFilter = ALL_RUNS,
+        before: RunId | None = None,
+        limit: int = 100,
+        examine: bool = True,
+        with_host: bool = False,
+    ) -> tuple[tuple[Run | DamagedRun, ...], RunId | None]:
+        """Return entries as ``list_entries`` does, of a bounded number of runs with the filter ``flagged``.
+
+        No column says whether a run is flagged, so whole records are read, ``FLAGS_READ`` at most.
+
+        Returns:
+            The entries, and the last run that was read if older ones may meet the filter, too; None after ``limit``
+            entries or the oldest run.
+        """
+        most = limit if chosen.flagged is None else FLAGS_READ
         with read_transaction(self._engine) as connection:
-            ids = connection.execute(_select_ids(connection, chosen, before).limit(limit)).scalars().all()
+            ids = connection.execute(_select_ids(connection, chosen, before).limit(most)).scalars().all()
         entries: dict[str, Run | DamagedRun] = {}
         loaded = self._load_parts(ids, entries)
+        if chosen.flagged is not None:
+            meeting = (run for run in loaded if (explain_unusable_times(run) is not None) is chosen.flagged)
+            loaded = islice(meeting, limit)
+        summaries = {}
         for run in self._examine(loaded) if examine else loaded:
             summary = summarize(run)
-            entries[run.id] = replace(summary, start=run.start) if with_host else summary
-        return tuple(entries[id_] for id_ in ids if id_ in entries)
+            summaries[run.id] = replace(summary, start=run.start) if with_host else summary
+        listed = summaries if chosen.flagged is not None else entries | summaries
+        last = RunId(ids[-1]) if len(ids) == most and len(listed) < limit else None
+        return tuple(listed[id_] for id_ in ids if id_ in listed), last
 
     def get_each(self, ids: Sequence[RunId]) -> tuple[Run | DamagedRun, ...]:
         """Return runs as ``get`` does, in the order of ``ids``, and damaged records as such.

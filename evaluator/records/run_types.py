@@ -261,6 +261,8 @@ class RunFilter:
         dataset: The locked dataset.
         since: The time that the run was started at, or an earlier one. The run's id has that time.
         prefix: The first characters of the run's id, with ``run/``.
+        flagged: Whether the times are flagged, by disturbed calls, late queries or clocks that disagree. A damaged run
+            is neither.
     """
 
     lock: Digest | None = None
@@ -271,6 +273,7 @@ class RunFilter:
     dataset: VersionSelector | None = None
     since: datetime | None = None
     prefix: str | None = None
+    flagged: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

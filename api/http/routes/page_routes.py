@@ -34,7 +34,7 @@ from benchlock.api.web.pages.api_pages import make_api
 from benchlock.api.web.pages.artifact_pages import make_artifact
 from benchlock.api.web.pages.catalogue_pages import CatalogueQuery, make_catalogue, make_home
 from benchlock.api.web.pages.provenance_pages import make_provenance
-from benchlock.api.web.pages.run_pages import RunQuery, make_run, make_runs, make_samples
+from benchlock.api.web.pages.run_pages import FLAGS, RunQuery, make_run, make_runs, make_samples
 from benchlock.api.web.pages.trace_pages import export_trace, make_trace
 from benchlock.api.web.pages.verdict_pages import make_verdict
 from benchlock.api.web.pages.yank_pages import make_used_by
@@ -115,6 +115,7 @@ def _parse_listing(query: CatalogueQuery) -> VersionFilter:
 
 def _parse_chosen(query: RunQuery) -> RunFilter:
     outcome = choose("outcome", query.outcome, get_args(Outcome))
+    flagged = choose("flagged", query.flagged, tuple(FLAGS))
     return parse_run_filter(
         lock=query.lock or None,
         outcome=cast("Outcome | None", outcome),
@@ -123,6 +124,7 @@ def _parse_chosen(query: RunQuery) -> RunFilter:
         recipe=query.recipe or None,
         dataset=query.dataset or None,
         since=query.since or None,
+        flagged=None if flagged is None else flagged == "true",
     )
 
 

@@ -154,6 +154,12 @@ SinceTime = Annotated[
 ]
 
 
+FlaggedIs = Annotated[
+    bool | None,
+    Parameter(description="Only runs whose times are flagged, or only others, without damaged runs.", required=False),
+]
+
+
 def parse_run_filter(  # noqa: PLR0913 - the parameters of a request
     *,
     lock: LockOf = None,
@@ -164,6 +170,7 @@ def parse_run_filter(  # noqa: PLR0913 - the parameters of a request
     dataset: DatasetIs = None,
     since: SinceTime = None,
     prefix: Prefix = None,
+    flagged: FlaggedIs = None,
 ) -> RunFilter:
     """Return the filter in the parameters of a request.
 
@@ -176,6 +183,7 @@ def parse_run_filter(  # noqa: PLR0913 - the parameters of a request
         dataset: The selector of the dataset.
         since: The earliest time.
         prefix: The first characters of the id.
+        flagged: Whether the times are flagged.
 
     Raises:
         InvalidInputError: One of them is malformed.
@@ -186,6 +194,7 @@ def parse_run_filter(  # noqa: PLR0913 - the parameters of a request
         **parse_selectors(model=model, operator=operator, recipe=recipe, dataset=dataset),
         since=None if since is None else parse_since(since, now()),
         prefix=None if prefix is None else complete_prefix("run/", prefix),
+        flagged=flagged,
     )
 
 
@@ -211,7 +220,10 @@ class RunController(Controller):
         cursor: Cursor = None,
         limit: Limit = None,
     ) -> wire.RunPage:
-        """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details."""
+        """List runs without details, newest first, including active ones. `GET /v1/runs/{run_id}` has all details.
+
+        A page with `flagged` may have fewer runs than `limit`, even none, and yet `next`: it reads 1,000 runs at most.
+        """
         page_size = min(bound_page_size(limit, service.settings), service.settings.largest_run_page)
         before = None if cursor is None else parse_run_id(decode_cursor(cursor, 1)[0])
         return await service.lists.do(_page, service.registry, chosen, before, page_size)
@@ -323,14 +335,17 @@ def check_run_end(registry: LocalRegistry, run: Run) -> None:
 def _page(registry: LocalRegistry, chosen: RunFilter, before: RunId | None, limit: int) -> wire.RunPage:
     entries: list[Run | DamagedRun] = []
     size = 0
+    last: RunId | None = None
     while len(entries) <= limit and size <= PAGE:  # in batches, so that little beyond the page is read
-        batch = registry.records.list_entries(chosen=chosen, before=before, limit=min(AT_ONCE, limit + 1))
+        batch, last = registry.records.list_some(chosen=chosen, before=before, limit=min(AT_ONCE, limit + 1))
         entries += (fit_run(entry) if isinstance(entry, Run) else entry for entry in batch)
         if len(batch) < min(AT_ONCE, limit + 1):
             break
         size = len(msgspec.json.encode(entries))
         before = batch[-1].id
     page, more = fit_page(entries, limit, lambda entry: encode_cursor((entry.id,)))
+    if more is UNSET and last is not None:
+        more = encode_cursor((last,))
     runs = tuple(item for item in page if isinstance(item, Run))
     damaged = tuple(item for item in page if isinstance(item, DamagedRun))
     return wire.RunPage(runs=runs, damaged=damaged, next=more)

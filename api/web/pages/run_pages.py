@@ -125,6 +125,10 @@ _FILES: Final = (
 )
 
 
+FLAGS: Final = {"true": "flagged", "false": "not flagged"}
+"""The values of ``flagged`` in the address of the list of runs, with their names."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunQuery:
     """The state of the list of runs in its address; texts are as the reader wrote them."""
@@ -135,6 +139,7 @@ class RunQuery:
     dataset: str = ""
     outcome: str = ""
     since: str = ""
+    flagged: str = ""
     lock: str = ""
     cursor: str = ""
 
@@ -152,15 +157,17 @@ def make_runs(registry: LocalRegistry, query: RunQuery, chosen: RunFilter) -> Pa
         chosen: The same filters, parsed.
     """
     before = parse_run_id(decode_cursor(query.cursor, 1)[0]) if query.cursor else None
-    runs = registry.records.list_entries(chosen=chosen, before=before, limit=RUNS + 1)
+    runs, last = registry.records.list_some(chosen=chosen, before=before, limit=RUNS + 1)
     given = query.as_parameters()
-    cursor = encode_cursor((runs[RUNS - 1].id,)) if len(runs) > RUNS else ""
+    last = runs[RUNS - 1].id if len(runs) > RUNS else last
+    cursor = "" if last is None else encode_cursor((last,))
     return Page(
         "runs",
         "Runs",
         {
             "chosen": query,
             "outcomes": get_args(Outcome),
+            "flags": FLAGS,
             "is_filtered": chosen != ALL_RUNS,
             "next": with_query("/runs", **given, cursor=cursor) if cursor else None,
         },

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, insert, select
 
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
+from benchlock.evaluator.records import run_store
 from benchlock.evaluator.records.run_document import decode_run, encode_run
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import (
@@ -249,6 +250,33 @@ def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(d
         assert chosen(records, prefix=prefix) == chosen(records, prefix=prefix, outcome="failed") == of(2)
     assert chosen(records, prefix="run/") == newest
     assert chosen(records, prefix="run/~") == chosen(records, prefix="run/7zzz") == []
+
+
+@both
+def test_runs_are_filtered_by_their_flags_a_bounded_number_at_once(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_store, "FLAGS_READ", 3)
+    ids = []
+    for number in range(8):
+        begun = start(number)
+        records.start(begun)
+        ids.append(begun.id)
+        calls = {"n": 100, "preempted": 50 if number in (0, 6) else number % 5, "scope": "thread"}
+        if number != 2:
+            records.finish(begun.id, end(details={"calls": calls}))
+    flagged = [ids[6], ids[0]]
+    assert chosen(records, flagged=True) == flagged
+    assert chosen(records, flagged=False) == [id_ for id_ in ids[::-1] if id_ not in flagged]
+    assert chosen(records, flagged=True, outcome="failed") == []
+
+    pages, before = [], None
+    while True:
+        entries, before = records.list_some(chosen=RunFilter(flagged=True), before=before)
+        pages.append([entry.id for entry in entries])
+        if before is None:
+            break
+    assert pages == [[ids[6]], [], [ids[0]]]
 
 
 @both

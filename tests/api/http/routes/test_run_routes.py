@@ -1,6 +1,7 @@
 """Runs over HTTP: pages of them, one as it is recorded, comparisons and verdicts."""
 
 import dataclasses
+import re
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.schemas.run_schemas import RunPage
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords
+from benchlock.evaluator.records import run_store, timing_validity
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import DamagedRun, Outcome, Run, RunEnd, new_run_id
 from benchlock.evaluator.statistics.metric_types import Interval
@@ -59,6 +61,10 @@ ENDS: tuple[RunEnd | None, ...] = (
 
 def path_of(run: Run) -> str:
     return f"/v1/runs/{run.id.removeprefix('run/')}"
+
+
+def page_path(run: Run) -> str:
+    return f'href="/{run.id.replace("run/", "runs/")}"'
 
 
 @pytest.fixture
@@ -135,14 +141,14 @@ def test_lists_take_no_thread_from_other_requests(
 ) -> None:
     """As many lists as a client may ask for wait without end, and more are refused; all else is answered."""
     gate, entered = threading.Event(), threading.Semaphore(0)
-    listed = Records.list_entries
+    listed = Records.list_some
 
     def blocked(records: Records, **wanted: Any) -> Any:  # noqa: ANN401 - as the method takes them
         entered.release()
         assert gate.wait(300)
         return listed(records, **wanted)
 
-    monkeypatch.setattr(Records, "list_entries", blocked)
+    monkeypatch.setattr(Records, "list_some", blocked)
     with ThreadPoolExecutor(32) as pool:
         try:
             lists = [pool.submit(client.get, "/v1/runs?limit=1000") for _ in range(24)]
@@ -165,11 +171,11 @@ def test_lists_take_no_thread_from_other_requests(
 def test_a_page_has_two_hundred_runs_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[int]()
 
-    def listed(_: Records, *, limit: int, **__: object) -> tuple[Run, ...]:
+    def listed(_: Records, *, limit: int, **__: object) -> tuple[tuple[Run, ...], None]:
         asked.append(limit)
-        return ()
+        return (), None
 
-    monkeypatch.setattr(Records, "list_entries", listed)
+    monkeypatch.setattr(Records, "list_some", listed)
     monkeypatch.setattr("benchlock.api.http.routes.run_routes.AT_ONCE", 10_000)
     assert client.get("/v1/runs?limit=1000").json() == {"runs": [], "damaged": []}
     assert asked == [201]
@@ -202,9 +208,34 @@ def test_runs_are_filtered_by_model_dataset_time_and_the_beginning_of_their_id(
     assert listed(f"prefix=01m7&cursor={page['next']}") == newest[1:]
 
 
+def test_a_search_for_flagged_runs_goes_on_after_an_empty_page(
+    client: Client, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flagged = runs[-1].id
+    monkeypatch.setattr(run_store, "FLAGS_READ", len(runs) - 1)
+    monkeypatch.setattr(timing_validity, "flag_of", lambda run: "a busy host" if run.id == flagged else None)
+    page = client.get("/v1/runs?flagged=true").json()
+    assert page["runs"] == []
+    rest = client.get(f"/v1/runs?flagged=true&cursor={page['next']}").json()
+    assert ([run["start"]["id"] for run in rest["runs"]], rest.get("next")) == ([flagged], None)
+    assert [run["start"]["id"] for run in client.get("/v1/runs?flagged=false").json()["runs"]] == [
+        run.id for run in runs[:-1]
+    ]
+
+    html = client.get("/runs?flagged=true", headers={"accept": "text/html"}).text
+    assert "No run matches on this page; older ones may." in html
+    assert '<option value="true" selected>flagged</option>' in html
+    [following] = re.findall('rel="next" href="([^"]+)"', html)
+    last = client.get(following.replace("&amp;", "&"), headers={"accept": "text/html"}).text
+    assert page_path(runs[-1]) in last
+    assert page_path(runs[0]) not in last
+    assert client.get("/runs?flagged=maybe", headers={"accept": "text/html"}).status_code == 422
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        "flagged=maybe",
         "model=acme@",
         "model=Acme",
         "dataset=x@1.x.y",

@@ -89,6 +89,10 @@ class EmbeddedMatrices:
         """Return the matrix of a job and the name of its cell; None if the job belongs to no matrix."""
         return self._matrices.find_cell(job)
 
+    def may_cancel(self, matrix: Digest) -> bool:
+        """Return whether the actor may cancel the matrix."""
+        return self._matrices.may_cancel(matrix)
+
     def cancel(self, matrix: Digest) -> MatrixStatus:
         """Cancel the jobs in the database."""
         self._matrices.cancel(matrix)

@@ -185,6 +185,10 @@ class SqlMatrices:
         explained = zip(first, self._queue.explain_all([*first.values()]), strict=True)
         return {wanted: explanation.sentence for wanted, explanation in explained if explanation.blocked}
 
+    def may_cancel(self, matrix: Digest) -> bool:
+        """Return whether the actor may cancel a matrix. Raise as ``matrix``."""
+        return get_actor().owns(self.matrix(matrix).owner)
+
     def cancel(self, matrix: Digest) -> None:
         """Cancel every job of a matrix that has not ended. Raise as ``matrix``, and as ``SqlQueue.cancel``."""
         owner = self.matrix(matrix).owner

@@ -187,6 +187,12 @@ class SqlQueue:
         self.cancel_all((jobs.c.id == job) | (jobs.c.comparison == comparison), job)
         return self.job(job)
 
+    def may_cancel(self, job: JobId) -> bool:
+        """Return whether the actor may cancel a job, with the rest of its comparison."""
+        with read_transaction(self._database) as connection:
+            owner = connection.execute(select(jobs.c.owner).where(jobs.c.id == job)).scalar()
+        return owner is not None and get_actor().owns(owner)
+
     def cancel_all(self, condition: ColumnElement[bool], target: str, owner: str | None = None) -> None:
         """Cancel the jobs of a condition; ``target`` names them in the audit log.
 

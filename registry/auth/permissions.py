@@ -133,13 +133,17 @@ class Actor:
         """Return whether the actor may publish and yank versions of this name."""
         return not self.scopes.texts.isdisjoint({"admin", _ANYWHERE, _publishing_scope(name)})
 
+    def owns(self, owner: str) -> bool:
+        """Return whether the actor is ``owner`` or has the scope ``admin``."""
+        return owner == self.id or self.scopes.allow("admin")
+
     def require_own(self, owner: str, what: str) -> None:
-        """Raise unless the actor is ``owner`` or has the scope ``admin``; ``what`` names the object in the error.
+        """Raise unless the actor ``owns`` an object of ``owner``; ``what`` names the object in the error.
 
         Raises:
             ForbiddenError: The object belongs to another actor.
         """
-        if owner != self.id and not self.scopes.allow("admin"):
+        if not self.owns(owner):
             raise _forbidden(self, f"{what} belongs to another token", where=what)
 
 

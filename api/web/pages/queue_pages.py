@@ -207,7 +207,7 @@ def make_job(
     live = queue.live({id_: None})
     explanation = queue.explain(id_)
     job, lock = explanation.job, find_lock(registry, explanation.job.lock)
-    is_live = job.state not in TERMINAL
+    is_live, may_cancel = job.state not in TERMINAL, queue.may_cancel(id_)
     facts: dict[str, str] = {
         "state": job_state(job),
         "submitted": f"{job.submitted_at:%Y-%m-%d %H:%M:%S} UTC",
@@ -225,11 +225,12 @@ def make_job(
             "verdict": _find_verdict(registry, job, against),
             "against": against or job.run or "",
             "is_live": is_live,
+            "may_cancel": may_cancel,
             "cell": cell,
             "isolations": () if is_live else list_lock_isolations(registry, queue, lock, ""),
             "events": f"{job_path(job.id)}/events" if is_live else "",
             "key": live[id_].key,
-            "live": make_live(live[id_], job, lock, _find_run(registry, job)),
+            "live": make_live(live[id_], job, lock, _find_run(registry, job), may_cancel=may_cancel),
             "summary": "The lock of this job cannot be read." if lock is None else describe_subject(lock),
             "facts": tuple(facts.items()),
             "subject": () if lock is None else tuple(describe_question(lock).items()),
@@ -251,6 +252,7 @@ class LivePart:
         events: The address of the events that keep the page up to date.
         elapsed: Seconds since the run began; None before.
         limit: Seconds that the measurement may take; None if the lock cannot be read.
+        may_cancel: Whether the actor may cancel the job.
     """
 
     job: Job
@@ -258,6 +260,7 @@ class LivePart:
     events: str
     elapsed: float | None
     limit: float | None
+    may_cancel: bool
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:
@@ -286,7 +289,7 @@ def _find_verdict(registry: LocalRegistry, job: Job, against: RunId | None) -> s
     return ""
 
 
-def make_live(live: LiveJob, job: Job, lock: Lock | None, run: Run | None) -> LivePart | None:
+def make_live(live: LiveJob, job: Job, lock: Lock | None, run: Run | None, *, may_cancel: bool) -> LivePart | None:
     """Return the live part of a page; None if the job is not leased, because only workers report progress.
 
     Args:
@@ -294,12 +297,13 @@ def make_live(live: LiveJob, job: Job, lock: Lock | None, run: Run | None) -> Li
         job: The job.
         lock: Its lock; None if it cannot be read.
         run: Its run in progress; None before it began.
+        may_cancel: Whether the actor may cancel the job.
     """
     if job.state != "leased":
         return None
     events = with_query(f"{job_path(job.id)}/events", fence=str(live.fence))
     elapsed = None if run is None else max(0.0, (now() - run.start.started_at).total_seconds())
-    return LivePart(job, live, events, elapsed, None if lock is None else lock.limits.seconds)
+    return LivePart(job, live, events, elapsed, None if lock is None else lock.limits.seconds, may_cancel)
 
 
 def _describe_match(match: MachineMatch) -> str:
@@ -360,7 +364,7 @@ def _make_progress(registry: LocalRegistry, queue: SqlQueue, jobs: Sequence[Job]
         "explanation": explanation,
         "done": sum(job.state == "done" for job in jobs),
         "count": len(jobs),
-        "is_live": is_live,
+        "may_cancel": is_live and queue.may_cancel(current.id),
     }
     rows = tuple(_make_row(job, locks[job.lock]) for job in jobs)
     tables = {"jobs": Table("jobs", "Runs in their order", _TURNS, rows)}

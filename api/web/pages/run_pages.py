@@ -342,7 +342,11 @@ def _summarize_samples(listed: WrongSamples) -> str:
 def _find_live(queue: SqlQueue, run: Run, lock: Lock) -> LivePart | None:
     """Return the live part of a run in progress; None if no worker of this queue runs it."""
     job = queue.job_of_run(run.id)
-    return None if job is None else make_live(queue.live({job: None})[job], queue.job(job), lock, run)
+    return (
+        None
+        if job is None
+        else make_live(queue.live({job: None})[job], queue.job(job), lock, run, may_cancel=queue.may_cancel(job))
+    )
 
 
 def _find_job(queue: SqlQueue, run: Run) -> Job | None:

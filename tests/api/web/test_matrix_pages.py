@@ -33,6 +33,9 @@ class Stored:
         status = MatrixStatus(id=matrix, name="formats", as_of=NOON, submitted_at=NOON, states=self.states)
         return status, MatrixTable(id=matrix, name="formats", cells=self.cells, groups=())
 
+    def may_cancel(self, _: Digest) -> bool:
+        return True
+
 
 def page_of(states: dict[str, int], *cells: CellResult, **query: str) -> Page:
     return make_matrix(cast("EmbeddedMatrices", Stored(states, cells)), ID, MatrixQuery(**query))

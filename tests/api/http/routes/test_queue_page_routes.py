@@ -8,6 +8,7 @@ from itertools import count
 
 import pytest
 from litestar.testing import TestClient
+from msgspec.structs import replace
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.worker_setup import open_queue
@@ -129,6 +130,47 @@ def test_a_matrix_has_a_page_that_leads_to_its_jobs_and_cancels_them(
     assert closed.get(f"/matrices/sha256:{'0' * 64}").status_code == 404
     assert closed.get("/matrices").headers["location"] == "/jobs#matrices"
     assert 'id="matrices"' in closed.get("/jobs").text
+
+
+def test_cancel_is_offered_to_the_submitter_and_to_administrators_alone(
+    closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock
+) -> None:
+    csrf_token = sign_in(closed, tokens, "run")
+    bearer = {"authorization": f"Bearer {closed.cookies[COOKIE]}"}
+    matrix = read_matrix(MATRIX, "matrix.yaml")
+    assert closed.post("/v1/matrices", json={"matrix": matrix.document}, headers=bearer).status_code == 201
+    job = closed.post("/jobs", data={"csrf_token": csrf_token, "lock": lock.id}, headers=OURS).headers["location"]
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts())
+    comparison = {"comparison": "5f0c3a9d1b22e47a", "locks": [lock.id], "rounds": 3, "margins": {"latency_p50": 0.05}}
+    sent = closed.post("/v1/comparisons/interleaved", json=comparison, headers=bearer)
+    assert sent.status_code == 201, sent.text
+    lease = queue.lease(machine(1), BOOT)
+    assert lease is not None
+    at = now()
+    begun = replace(recorded(None, lock=lease.lock).start, id=new_run_id(at), started_at=at)
+    queue.begin(lease.fence, begun)
+    pages = (
+        f"/matrices/{matrix.id}",
+        job,
+        f"/comparisons/{comparison['comparison']}",
+        f"/{begun.id.replace('run/', 'runs/')}",
+    )
+
+    def offers() -> list[bool]:
+        texts = [closed.get(path).text for path in pages]
+        assert all("<main" in text for text in texts)
+        return ['/cancel"' in text for text in texts]
+
+    assert offers() == [True] * len(pages)
+    sign_in(closed, tokens, "run")
+    assert offers() == [False] * len(pages)
+    assert (
+        closed.post(f"{job}/cancel", data={"csrf_token": sign_in(closed, tokens, "run")}, headers=OURS).status_code
+        == 403
+    )
+    sign_in(closed, tokens, "admin")
+    assert offers() == [True] * len(pages)
 
 
 def test_a_rerun_has_the_lock_and_the_isolation_of_the_run(

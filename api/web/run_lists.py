@@ -9,6 +9,7 @@ from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.analysis.tables import Cell, Column
+from benchlock.evaluator.matrices.sql_matrices import name_run_cells
 from benchlock.evaluator.records.run_texts import list_remarks, select_headline
 from benchlock.evaluator.records.run_types import DamagedRun, Run, filter_version
 from benchlock.registry.artifact_names import Kind, parse_reference
@@ -18,7 +19,7 @@ OTHERS: Final = 10
 RUN_COLUMNS: Final = (
     Column("run", None, "The id of the run."),
     Column("started", None, "When it began, UTC."),
-    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET, and the cell of a matrix."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),
@@ -33,6 +34,7 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
     """Return a row of ``RUN_COLUMNS`` for each run."""
     runs = tuple(runs)
     locks = registry.find_locks(run.start.lock for run in runs if isinstance(run, Run))
+    cells = name_run_cells(registry.database, (run.id for run in runs))
     rows: list[tuple[Cell, ...]] = []
     for run in runs:
         if isinstance(run, DamagedRun):
@@ -41,7 +43,7 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
         rows.append((
             run.id,
             f"{run.start.started_at:%Y-%m-%d %H:%M}",
-            *describe_lock(locks[run.start.lock]),
+            *describe_lock(locks[run.start.lock], cells.get(run.id)),
             "running" if run.end is None else run.end.outcome,
             ", ".join(select_headline(run)),
             "; ".join(list_remarks(run)),
@@ -49,14 +51,19 @@ def list_run_rows(registry: LocalRegistry, runs: Iterable[Run | DamagedRun]) -> 
     return tuple(rows)
 
 
-def describe_lock(lock: Lock | None) -> tuple[str | None, ...]:
-    """Return the request, model, dataset, framework and scenario of a lock; a request with the usual name has None."""
+def describe_lock(lock: Lock | None, cell: str | None = None) -> tuple[str | None, ...]:
+    """Return the request, model, dataset, framework and scenario of a lock.
+
+    A request with the usual name has None, unless it is that of a ``cell`` of a matrix, which has the name of the cell.
+    """
     if lock is None:
-        return (None,) * 5
+        return (cell, *(None,) * 4)
     parts = (lock.subject, lock.dataset or None, lock.framework)
     named = (None if part is None else f"{part.name} {part.version}" for part in parts)
     name = str(lock.request.get("name", ""))
     usual = "-on-".join(part.name for part in parts[:2] if part is not None).replace("/", "-")
+    if cell is not None:
+        return (f"{name}: {cell}" if name else cell, *named, _describe_scenario(lock))
     return (None if name in ("", usual) else name, *named, _describe_scenario(lock))
 
 

@@ -1,7 +1,7 @@
 """Matrices in SQL: submission in few transactions, and their runs with the state of each."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ from benchlock.evaluator.matrices.matrix_types import (
     SubmittedMatrix,
 )
 from benchlock.evaluator.queue.job_status import job_of, select_jobs
-from benchlock.evaluator.queue.queue_schema import jobs
+from benchlock.evaluator.queue.queue_schema import jobs, leases
 from benchlock.evaluator.queue.queue_types import Job, JobId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import check_waiting
+from benchlock.evaluator.records.run_types import RunId
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
@@ -194,6 +195,20 @@ class SqlMatrices:
         owner = self.matrix(matrix).owner
         own = select(matrix_cells.c.job).where(matrix_cells.c.matrix == matrix)
         self._queue.cancel_all(jobs.c.id.in_(own), f"matrix {matrix}", owner)
+
+
+def name_job_cells(database: Engine, ids: Iterable[JobId]) -> dict[str, str]:
+    """Return the names of the cells of those jobs that belong to a matrix, by job."""
+    query = select(matrix_cells.c.job, matrix_cells.c.cell).where(matrix_cells.c.job.in_(tuple(ids)))
+    with read_transaction(database) as connection:
+        return {row.job: row.cell for row in connection.execute(query)}
+
+
+def name_run_cells(database: Engine, ids: Iterable[RunId]) -> dict[str, str]:
+    """Return the names of the cells of those runs whose jobs belong to a matrix, by run."""
+    query = select(leases.c.run, matrix_cells.c.cell).join(matrix_cells, matrix_cells.c.job == leases.c.job)
+    with read_transaction(database) as connection:
+        return {row.run: row.cell for row in connection.execute(query.where(leases.c.run.in_(tuple(ids))))}
 
 
 def _conflict_of(row: Row[Any]) -> MatrixRun:

@@ -18,6 +18,7 @@ from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.size_limits import SUMMARY, shorten
 from benchlock.evaluator.analysis.tables import Cell, Column, Table
 from benchlock.evaluator.matrices.matrix_types import ListedMatrix
+from benchlock.evaluator.matrices.sql_matrices import name_job_cells
 from benchlock.evaluator.queue.queue_texts import (
     STATES,
     describe_machine,
@@ -51,7 +52,7 @@ _JOBS: Final = (
     Column("why", None, "The reason for its state."),
     Column("state", None, "Its state, and the phase of a job that runs."),
     Column("jobs before it", None, "The number of jobs that wait before it for a machine that can run it."),
-    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET."),
+    Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET, and the cell of a matrix."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),
     Column("framework", None, "The locked framework."),
@@ -155,6 +156,7 @@ def make_queue(
 
 def _list_job_rows(registry: LocalRegistry, explanations: Sequence[Explanation]) -> tuple[tuple[Cell, ...], ...]:
     locks = registry.find_locks(explanation.job.lock for explanation in explanations)
+    cells = name_job_cells(registry.database, (explanation.job.id for explanation in explanations))
     rows: list[tuple[Cell, ...]] = []
     for explanation in explanations:
         job = explanation.job
@@ -163,7 +165,7 @@ def _list_job_rows(registry: LocalRegistry, explanations: Sequence[Explanation])
             shorten(explanation.sentence, SUMMARY),
             job_state(job),
             explanation.ahead if job.state == "queued" else None,
-            *describe_lock(locks[job.lock]),
+            *describe_lock(locks[job.lock], cells.get(job.id)),
             job.machine,
             job.run,
             None if job.part_of is None else job.part_of.id,

@@ -1,5 +1,6 @@
 """Forms of the queue, of tokens and of yanks, sent by browsers with a session, and the pages that they lead to."""
 
+import csv
 import logging
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from itertools import count
 import pytest
 from litestar.testing import TestClient
 from msgspec.structs import replace
+from sqlalchemy import select
 
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.worker_setup import open_queue
@@ -20,10 +22,12 @@ from benchlock.api.local.local_registry import LocalRegistry, now, open_log
 from benchlock.api.service_log import JsonLines
 from benchlock.api.web.links import with_query
 from benchlock.api.web.pages import access_pages
+from benchlock.evaluator.matrices.matrix_schema import matrix_cells
 from benchlock.evaluator.records.run_types import new_run_id
 from benchlock.registry.artifact_names import parse_reference
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
+from benchlock.registry.database.engine import read_transaction
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.evaluation_request import read_request
 from benchlock.registry.requests.matrix_request import read_matrix
@@ -130,6 +134,35 @@ def test_a_matrix_has_a_page_that_leads_to_its_jobs_and_cancels_them(
     assert closed.get(f"/matrices/sha256:{'0' * 64}").status_code == 404
     assert closed.get("/matrices").headers["location"] == "/jobs#matrices"
     assert 'id="matrices"' in closed.get("/jobs").text
+
+
+def test_runs_and_jobs_of_a_matrix_are_listed_with_their_cells(
+    closed: Client, registry: LocalRegistry, tokens: Tokens, lock: Lock
+) -> None:
+    csrf_token = sign_in(closed, tokens, "run")
+    bearer = {"authorization": f"Bearer {closed.cookies[COOKIE]}"}
+    matrix = read_matrix(MATRIX, "matrix.yaml")
+    assert closed.post("/v1/matrices", json={"matrix": matrix.document}, headers=bearer).status_code == 201
+    closed.post("/jobs", data={"csrf_token": csrf_token, "lock": lock.id}, headers=OURS)
+    with read_transaction(registry.database) as connection:
+        cells = dict(connection.execute(select(matrix_cells.c.job, matrix_cells.c.cell)).all())
+    queue = open_queue(registry)
+    queue.enrol(machine(1), BOOT, facts())
+    lease = queue.lease(machine(1), BOOT)
+    assert lease is not None
+    at = now()
+    begun = replace(recorded(None, lock=lease.lock).start, id=new_run_id(at), started_at=at)
+    queue.begin(lease.fence, begun)
+
+    def requests(page: str, table: str) -> dict[str, str]:
+        rows = csv.DictReader(closed.get(f"{page}?csv={table}").text.splitlines())
+        return {row[table.removesuffix("s")]: row["request"] for row in rows}
+
+    listed = requests("/jobs", "jobs")
+    named = {job: f"{matrix.content.name}: {cell}" for job, cell in cells.items() if job is not None}
+    assert {job: text for job, text in listed.items() if job in named} == named
+    assert (len(named) > 1, len(listed)) == (True, len(named) + 1)
+    assert requests("/runs", "runs") == {begun.id: named[lease.job]}
 
 
 def test_cancel_is_offered_to_the_submitter_and_to_administrators_alone(

@@ -17,15 +17,15 @@ from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.client.user_files import read_text
 from benchlock.api.client.worker_setup import is_remote
 from benchlock.api.error_codes import EXIT_REFUSED
-from benchlock.artifacts.digest import Digest
 from benchlock.evaluator.matrices.matrix_tables import CellMetric, CellResult, list_notes
 from benchlock.evaluator.matrices.matrix_types import RUNNING_STATES, MatrixStatus
 from benchlock.evaluator.records.run_texts import format_interval, format_metric
+from benchlock.registry.database.ids_and_timestamps import SHORTEST_PREFIX
 from benchlock.registry.requests.matrix_request import Matrix, read_matrix
 
-_ID: Final = re.compile("(?:sha256:)?([0-9a-f]{64})")
+_ID: Final = re.compile(rf"(?:sha256:)?([0-9a-f]{{{SHORTEST_PREFIX},64}})")
 FILE = click.argument("path", metavar="FILE", type=click.Path(path_type=Path), help="Matrix file.")
-MATRIX = click.argument("matrix", metavar="MATRIX", help="Matrix file, or the id of a matrix.")
+MATRIX = click.argument("matrix", metavar="MATRIX", help="Matrix file, or the id of a matrix or its first digits.")
 _COLUMNS: Final = ("cell", "metric", "value", "95 % interval", "n", "group", "rank", "verdict", "missing")
 
 
@@ -135,10 +135,10 @@ def _print_status(invocation: Invocation, status: MatrixStatus) -> None:
     output.print_fields({"matrix": status.id, "name": status.name, "runs": states})
 
 
-def _find_id(text: str) -> Digest:
-    """Return the id of a matrix, which may be given as its file."""
+def _find_id(text: str) -> str:
+    """Return the id of a matrix or the beginning of it; a matrix may be given as its file."""
     match = _ID.fullmatch(text)
-    return _read_file(Path(text)).id if match is None else Digest(f"sha256:{match[1]}")
+    return _read_file(Path(text)).id if match is None or Path(text).exists() else f"sha256:{match[1]}"
 
 
 def _read_file(path: Path) -> Matrix:

@@ -9,7 +9,7 @@ from benchlock.api.local.local_registry import now
 from benchlock.api.schemas.job_schemas import MatrixSubmission
 from benchlock.artifacts.digest import Digest
 from benchlock.evaluator.matrices.matrix_submission import LockSources, submit_matrix
-from benchlock.evaluator.matrices.matrix_tables import MatrixTable, make_table
+from benchlock.evaluator.matrices.matrix_tables import MAX_READ, MatrixTable, make_table
 from benchlock.evaluator.matrices.matrix_types import ListedMatrix, MatrixStatus
 from benchlock.evaluator.matrices.sql_matrices import SqlMatrices
 from benchlock.evaluator.queue.queue_types import JobId
@@ -22,7 +22,10 @@ _PATIENCE: Final = 600.0
 
 
 class Matrices(Protocol):
-    """The matrices of a registry. A submission may be repeated after a lost response."""
+    """The matrices of a registry. A submission may be repeated after a lost response.
+
+    The id of a matrix may be abbreviated to ``sha256:`` and its first 4 or more digits, if no other begins with them.
+    """
 
     def submit(self, matrix: Matrix) -> MatrixStatus:
         """Lock the cells of a matrix and queue their runs; add only what is missing.
@@ -31,17 +34,18 @@ class Matrices(Protocol):
             BenchlockError: As ``submit_matrix``.
         """
 
-    def status(self, matrix: Digest) -> MatrixStatus:
+    def status(self, matrix: str) -> MatrixStatus:
         """Return a matrix with the number of its runs by state.
 
         Raises:
             UnknownNameError: The registry has no such matrix.
+            InvalidInputError: Several ids begin with that.
         """
 
-    def table(self, matrix: Digest) -> MatrixTable:
+    def table(self, matrix: str) -> MatrixTable:
         """Return the results of a matrix, and why other cells are empty. Raise as ``status``."""
 
-    def cancel(self, matrix: Digest) -> MatrixStatus:
+    def cancel(self, matrix: str) -> MatrixStatus:
         """Cancel the jobs of a matrix that have not ended.
 
         Raises:
@@ -64,22 +68,23 @@ class EmbeddedMatrices:
         submit_matrix(matrix, self._matrices, sources, now)
         return self.status(matrix.id)
 
-    def status(self, matrix: Digest) -> MatrixStatus:
+    def status(self, matrix: str) -> MatrixStatus:
         """Read the states of the runs from the database."""
-        return self._matrices.read(matrix).status
+        return self._matrices.read(self._matrices.find(matrix)).status
 
-    def table(self, matrix: Digest) -> MatrixTable:
+    def table(self, matrix: str) -> MatrixTable:
         """Read the runs and locks of the matrix, and compare the runs with their evidence."""
         return self.read(matrix)[1]
 
-    def read(self, matrix: Digest) -> tuple[MatrixStatus, MatrixTable]:
+    def read(self, matrix: str) -> tuple[MatrixStatus, MatrixTable]:
         """Read the status and the table as of the same time."""
-        submitted = self._matrices.read(matrix)
-        jobs = [run.job for run in submitted.runs if run.job is not None and run.job.state == "done"]
+        submitted = self._matrices.read(self._matrices.find(matrix))
+        rounds = sorted(submitted.runs, key=lambda run: run.repeat)
+        jobs = [run.job for run in rounds if run.job is not None and run.job.state == "done"]
         done = [RunId(job.run) for job in jobs if job.run is not None]
         locks = self._registry.opened.find_locks(Digest(job.lock) for job in jobs)
-        runs = {run.id: run for run in self._registry.records.get_each(done)}
-        return submitted.status, make_table(submitted, locks, runs)
+        runs = {run.id: run for run in self._registry.records.get_each(done[:MAX_READ])}
+        return submitted.status, make_table(submitted, locks, runs, frozenset(done[MAX_READ:]))
 
     def list_newest(self, limit: int) -> list[ListedMatrix]:
         """List the matrices that were submitted last, newest first."""
@@ -93,10 +98,11 @@ class EmbeddedMatrices:
         """Return whether the actor may cancel the matrix."""
         return self._matrices.may_cancel(matrix)
 
-    def cancel(self, matrix: Digest) -> MatrixStatus:
+    def cancel(self, matrix: str) -> MatrixStatus:
         """Cancel the jobs in the database."""
-        self._matrices.cancel(matrix)
-        return self.status(matrix)
+        id_ = self._matrices.find(matrix)
+        self._matrices.cancel(id_)
+        return self.status(id_)
 
 
 class RemoteMatrices:
@@ -111,14 +117,14 @@ class RemoteMatrices:
         body = MatrixSubmission(matrix=matrix.document)
         return self._client.send("POST", "matrices", body, MatrixStatus, patience=_PATIENCE)
 
-    def status(self, matrix: Digest) -> MatrixStatus:
+    def status(self, matrix: str) -> MatrixStatus:
         """Fetch the states of the runs."""
         return self._client.send("GET", f"matrices/{matrix}", None, MatrixStatus, patience=_PATIENCE)
 
-    def table(self, matrix: Digest) -> MatrixTable:
+    def table(self, matrix: str) -> MatrixTable:
         """Fetch the table."""
         return self._client.send("GET", f"matrices/{matrix}/table", None, MatrixTable, patience=_PATIENCE)
 
-    def cancel(self, matrix: Digest) -> MatrixStatus:
+    def cancel(self, matrix: str) -> MatrixStatus:
         """Cancel the jobs on the server."""
         return self._client.send("POST", f"matrices/{matrix}/cancel", {}, MatrixStatus, patience=_PATIENCE)

@@ -1,6 +1,6 @@
 """Tables of matrices: each cell with its metrics and ranks, or why it is empty; pure functions over records."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct, field
@@ -23,6 +23,8 @@ from benchlock.registry.manifests.metric_definitions import is_quality
 CellVerdict = Literal["best", "tied for best", "worse"]
 """How a cell does by a metric among the comparable ones; tied where its interval overlaps that of another first, or
 is unknown."""
+MAX_READ: Final = 5_000
+"""The maximum number of runs that one table reads: each is compared with its evidence, or with the result of that."""
 _RANKS: Final = (
     "Ranks are within a group of comparable cells. Equal ranks: the 95 % intervals overlap, or are unknown. "
     "A rank is 1 + the number of cells whose intervals are better. This counts on the shuffled rounds of the matrix, "
@@ -76,18 +78,21 @@ class CellGroup(Struct, frozen=True, kw_only=True):
 
 
 class MatrixTable(Struct, frozen=True, kw_only=True):
-    """The table of a matrix."""
+    """The table of a matrix; ``unread`` is the number of done runs beyond those that one table reads."""
 
     id: DigestText = field(name="matrix")
     name: str
     cells: tuple[CellResult, ...]
     groups: tuple[CellGroup, ...]
+    unread: int = 0
 
 
 Runs = Mapping[RunId, Run | DamagedRun]
 
 
-def make_table(matrix: SubmittedMatrix, locks: Mapping[Digest, Lock | None], runs: Runs) -> MatrixTable:
+def make_table(
+    matrix: SubmittedMatrix, locks: Mapping[Digest, Lock | None], runs: Runs, unread: Collection[RunId] = ()
+) -> MatrixTable:
     """Make the table of a matrix.
 
     Runs of a cell count together, as those of a lock in a comparison. Cells are ranked among comparable cells alone.
@@ -96,6 +101,7 @@ def make_table(matrix: SubmittedMatrix, locks: Mapping[Digest, Lock | None], run
         matrix: The matrix with the state of its runs.
         locks: The locks of cells with done runs; None for a damaged one.
         runs: Its runs with the state of their evidence; hidden ones are missing.
+        unread: Its done runs that are not in ``runs`` because they are too many.
     """
     by_cell: dict[str, list[MatrixRun]] = {}
     for run in matrix.runs:
@@ -104,7 +110,7 @@ def make_table(matrix: SubmittedMatrix, locks: Mapping[Digest, Lock | None], run
     cells = []
     for name, of_cell in by_cell.items():
         lock = None if of_cell[0].lock is None else locks.get(Digest(of_cell[0].lock))
-        cell, arm = _summarize(name, of_cell, lock, runs)
+        cell, arm = _summarize(name, of_cell, lock, runs, unread)
         cells.append(cell)
         if arm is not None:
             arms[name] = arm
@@ -125,14 +131,17 @@ def make_table(matrix: SubmittedMatrix, locks: Mapping[Digest, Lock | None], run
             CellGroup(group=number, cells=len(group), reasons=_explain_group(groups[0], group, arms))
             for number, group in enumerate(groups, 1)
         ),
+        unread=len(unread),
     )
 
 
-def _summarize(name: str, of_cell: Sequence[MatrixRun], lock: Lock | None, runs: Runs) -> tuple[CellResult, Arm | None]:
+def _summarize(
+    name: str, of_cell: Sequence[MatrixRun], lock: Lock | None, runs: Runs, unread: Collection[RunId]
+) -> tuple[CellResult, Arm | None]:
     """Return the result of a cell without metrics, and its runs that count together; None if there are none."""
     done = {RunId(run.job.run): runs.get(RunId(run.job.run)) for run in of_cell if run.job is not None and run.job.run}
     usable = [run for run in done.values() if isinstance(run, Run) and _is_usable(run)]
-    reasons = [*_list_missing(of_cell, done)]
+    reasons = [*_list_missing(of_cell, done, unread)]
     if lock is None and usable:
         reasons.append("its lock is damaged or missing; verify the registry")
     distinct, replays = drop_replays(usable)
@@ -160,11 +169,15 @@ def _is_usable(run: Run) -> bool:
     return is_done and (run.evidence is None or run.evidence.state == "verified")
 
 
-def _list_missing(of_cell: Sequence[MatrixRun], done: Mapping[RunId, Run | DamagedRun | None]) -> Iterator[str]:
+def _list_missing(
+    of_cell: Sequence[MatrixRun], done: Mapping[RunId, Run | DamagedRun | None], unread: Collection[RunId]
+) -> Iterator[str]:
     """Yield why runs of a cell have no result that counts."""
     for run in of_cell:
         if run.job is None:
             yield f"conflict: {run.conflict}"
+        elif run.job.run in unread:
+            yield "done, but not read"
         elif run.job.state == "done":
             found = None if run.job.run is None else done[RunId(run.job.run)]
             if not isinstance(found, Run):
@@ -243,6 +256,11 @@ def _place(by_cell: Mapping[str, Metric]) -> dict[str, tuple[int | None, CellVer
 
 def list_notes(table: MatrixTable) -> Iterator[str]:
     """Yield what a reader must know beside the rows."""
+    if table.unread:
+        yield (
+            f"{format_count(table.unread, 'done run')} not read: a table reads {MAX_READ:,} runs, "
+            "those of the first rounds; to see all, write several smaller matrices"
+        )
     for group in table.groups[1:]:
         why = "; ".join(group.reasons) or "their conditions differ"
         yield f"group {group.group} ({format_count(group.cells, 'cell')}) is not comparable with group 1: {why}"

@@ -26,7 +26,9 @@ from benchlock.evaluator.queue.submission_checks import check_waiting
 from benchlock.evaluator.records.run_types import RunId
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.engine import read_transaction, write_transaction
+from benchlock.registry.database.ids_and_timestamps import SHOWN_CANDIDATES, ambiguous_prefix_error
 from benchlock.registry.requests.matrix_request import Matrix, place_cell
 
 RUNS_AT_ONCE: Final = 1000
@@ -111,6 +113,26 @@ class SqlMatrices:
             connection.execute(insert(matrix_cells), rows)
             record_action(connection, "matrix.submit", f"{matrix} {format_count(len(rows), 'run')}", self._now())
 
+    def find(self, text: str) -> Digest:
+        """Return the id of the only matrix whose id is ``text`` or begins with it.
+
+        Args:
+            text: ``sha256:`` and at least 4 hex digits.
+
+        Raises:
+            InvalidInputError: Several ids begin with it.
+            UnknownNameError: No id begins with it.
+        """
+        query = select(matrices.c.id, matrices.c.submitted_at).where(begins_with(matrices.c.id, text))
+        with read_transaction(self._database) as connection:
+            rows = connection.execute(query.order_by(matrices.c.id).limit(SHOWN_CANDIDATES + 1)).all()
+        if len(rows) > 1:
+            candidates = [(row.id, f"{row.submitted_at:%Y-%m-%d %H:%M}") for row in rows]
+            raise ambiguous_prefix_error(text, candidates)
+        if not rows:
+            raise _unknown_matrix(text)
+        return Digest(rows[0].id)
+
     def matrix(self, matrix: Digest) -> StoredMatrix:
         """Return a matrix as it was submitted.
 
@@ -120,7 +142,7 @@ class SqlMatrices:
         with read_transaction(self._database) as connection:
             row = connection.execute(select(matrices).where(matrices.c.id == matrix)).first()
         if row is None:
-            raise UnknownNameError(f"the registry has no matrix {matrix}", where=matrix, next_step="submit it")
+            raise _unknown_matrix(matrix)
         return StoredMatrix(Digest(row.id), row.document, row.runs, row.owner, row.as_of, row.submitted_at)
 
     def list_newest(self, limit: int) -> list[ListedMatrix]:
@@ -195,6 +217,10 @@ class SqlMatrices:
         owner = self.matrix(matrix).owner
         own = select(matrix_cells.c.job).where(matrix_cells.c.matrix == matrix)
         self._queue.cancel_all(jobs.c.id.in_(own), f"matrix {matrix}", owner)
+
+
+def _unknown_matrix(text: str) -> UnknownNameError:
+    return UnknownNameError(f"the registry has no matrix {text}", where=text, next_step="submit it")
 
 
 def name_job_cells(database: Engine, ids: Iterable[JobId]) -> dict[str, str]:

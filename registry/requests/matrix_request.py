@@ -230,12 +230,14 @@ def _expand(
     content: MatrixDocument, axes: Mapping[str, Mapping[str, Any]], place: Place, problems: Problems
 ) -> Iterator[MatrixCell]:
     """Yield the valid cells that are not excluded, and add the problems of the invalid ones."""
-    excluded = [_labels_of(cells).items() for cells in content.exclude or ()]
+    excluded: dict[tuple[str, ...], set[tuple[str, ...]]] = {}  # the labels by their axes, as a cell is looked up
+    for cells in map(_labels_of, content.exclude or ()):
+        excluded.setdefault(tuple(cells), set()).add(tuple(cells.values()))
     fixed = {"schema": 1, "kind": "evaluation", "name": content.name}
     invalid = 0
     for labels in product(*axes.values()):
         by_axis = dict(zip(axes, labels, strict=True))
-        if any(cells <= by_axis.items() for cells in excluded):
+        if any(tuple(by_axis[axis] for axis in names) in cells for names, cells in excluded.items()):
             continue
         replaced = {axis: axes[axis][label] for axis, label in by_axis.items()}
         try:

@@ -33,7 +33,7 @@ from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas import job_schemas as wire
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
-from benchlock.artifacts.digest import Digest, digest_bytes, parse_digest
+from benchlock.artifacts.digest import digest_bytes, parse_digest
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.evaluator.matrices.matrix_tables import MatrixTable
 from benchlock.evaluator.matrices.matrix_types import MatrixStatus
@@ -397,7 +397,11 @@ _MATRIX_TABLE: Final = {"matrix": _LOCK, "name": REQUEST["name"], "cells": [_EMP
 MatrixIn = Annotated[wire.MatrixSubmission, Body(examples=[encode_example({"matrix": _MATRIX})])]
 MatrixIdIn = Annotated[
     str,
-    Parameter(description="The id of the matrix.", pattern=r"^sha256:[0-9a-f]{64}$", examples=[encode_example(_LOCK)]),
+    Parameter(
+        description="The id of the matrix, or `sha256:` and its first 4 or more digits.",
+        pattern=r"^sha256:[0-9a-f]{4,64}$",
+        examples=[encode_example(_LOCK)],
+    ),
 ]
 
 
@@ -432,7 +436,7 @@ class MatrixController(Controller):
     )
     async def read_matrix(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixStatus:
         """Count the runs of a matrix by state: those of jobs, `blocked` and `conflict`."""
-        return await queues.service.ask.do(queues.matrices.status, Digest(matrix_id))
+        return await queues.service.ask.do(queues.matrices.status, matrix_id)
 
     @get(
         "/matrices/{matrix_id:str}/table",
@@ -446,7 +450,7 @@ class MatrixController(Controller):
     )
     async def read_matrix_table(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixTable:
         """Read the metrics of each cell with their ranks among comparable cells, or why the cell is empty."""
-        return await queues.service.ask.do(queues.matrices.table, Digest(matrix_id))
+        return await queues.service.ask.do(queues.matrices.table, matrix_id)
 
     @post(
         "/matrices/{matrix_id:str}/cancel",
@@ -457,4 +461,4 @@ class MatrixController(Controller):
     )
     async def cancel_matrix(self, queues: Injected[QueueService], matrix_id: MatrixIdIn) -> MatrixStatus:
         """Cancel the jobs of a matrix that have not ended, as `DELETE /v1/jobs/{job_id}` does."""
-        return await queues.service.work.do(queues.matrices.cancel, Digest(matrix_id))
+        return await queues.service.work.do(queues.matrices.cancel, matrix_id)

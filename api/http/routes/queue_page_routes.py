@@ -35,7 +35,6 @@ from benchlock.api.web.pages.access_pages import (
 from benchlock.api.web.pages.matrix_pages import MatrixQuery, make_matrix
 from benchlock.api.web.pages.queue_pages import MATRICES, QueueQuery, make_job, make_queue
 from benchlock.api.web.pages.yank_pages import make_yank
-from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.size_limits import TARGET
 from benchlock.evaluator.queue.queue_types import JobId, JobState, parse_job_id
 from benchlock.evaluator.records.run_types import RunId, parse_isolation, parse_run_id
@@ -125,7 +124,7 @@ class MatrixPageController(Controller):
     ) -> BytesResponse:
         """Answer with the results of a matrix, one metric of each cell."""
         query = read_query(request, MatrixQuery)
-        page = await queues.service.compare.do(make_matrix, queues.matrices, Digest(matrix_id), query)
+        page = await queues.service.compare.do(make_matrix, queues.matrices, matrix_id, query)
         return respond_with_page(page, request, queues.service)
 
     @post("/matrices/{matrix_id:str}/cancel", opt=RUN | WHILE_FULL | PAGE, status_code=303)
@@ -134,7 +133,7 @@ class MatrixPageController(Controller):
     ) -> Response[bytes]:
         """Cancel the jobs of a matrix."""
         check_form(request, data)
-        await queues.service.work.do(queues.matrices.cancel, Digest(matrix_id))
+        await queues.service.work.do(queues.matrices.cancel, matrix_id)
         return redirect(matrix_path(matrix_id))
 
 

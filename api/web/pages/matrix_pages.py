@@ -32,19 +32,20 @@ class MatrixQuery:
     skip: str = ""
 
 
-def make_matrix(matrices: EmbeddedMatrices, id_: Digest, query: MatrixQuery) -> Page:
+def make_matrix(matrices: EmbeddedMatrices, matrix: str, query: MatrixQuery) -> Page:
     """Make the page of a matrix.
 
     Args:
         matrices: The matrices of the registry.
-        id_: The matrix.
+        matrix: Its id, or the beginning of it.
         query: What the address asks for.
 
     Raises:
         UnknownNameError: There is no such matrix.
         InvalidInputError: No cell has the metric, or ``skip`` is not a number.
     """
-    status, table = matrices.read(id_)
+    status, table = matrices.read(matrix)
+    id_ = Digest(status.id)
     keys = _list_metrics(table)
     if query.metric and query.metric not in keys:
         raise InvalidInputError(

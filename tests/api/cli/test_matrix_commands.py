@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, select
 
 from benchlock.api.cli import queue_commands
 from benchlock.api.cli.main import run
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.matrices.matrix_schema import matrices
+from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.requests.matrix_request import read_matrix
 from tests.support.evaluator.evidence import IDX
 from tests.support.registry.matrices import MATRIX
@@ -41,9 +44,21 @@ def test_a_matrix_is_submitted_read_and_cancelled(file: Path, capsys: pytest.Cap
     assert "2 blocked, 4 conflict" in out
     assert f"warning: cells without a lock; benchlock matrix table {file}" in err
     assert "warning: no machine can take the blocked runs" in err
-    for target in (str(file), ID, ID.removeprefix("sha256:")):
+    for target in (str(file), ID, ID.removeprefix("sha256:"), ID[:15], ID[7:11]):
         assert "2 blocked, 4 conflict" in call(capsys, "matrix", "status", target)[0]
     assert "2 cancelled, 4 conflict" in call(capsys, "matrix", "cancel", str(file))[0]
+
+
+def test_an_ambiguous_or_unknown_beginning_of_an_id_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call(capsys, "matrix", "submit", str(file))
+    database = open_registry(str(file.parent / "registry"), lambda _: None).database
+    with write_transaction(database) as connection:
+        row = connection.execute(select(matrices)).one()._asdict()
+        connection.execute(insert(matrices), row | {"id": f"{ID[:-1]}{'0' if ID[-1] != '0' else '1'}"})
+    assert "ambiguous id" in call(capsys, "matrix", "status", ID[:15], code=2)[1]
+    assert "2 blocked" in call(capsys, "matrix", "status", ID)[0]
+    other = "sha256:0000" if not ID.startswith("sha256:0000") else "sha256:1111"
+    assert f"the registry has no matrix {other}" in call(capsys, "matrix", "status", other, code=2)[1]
 
 
 def test_a_command_waits_until_the_runs_end(

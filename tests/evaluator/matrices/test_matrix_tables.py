@@ -1,6 +1,7 @@
 """Tables of matrices: values over runs, ranks among comparable cells alone, ties, and why a cell is empty."""
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,11 +56,11 @@ class Filled:
         if run is not None:
             self.records[run.id] = run
 
-    def table(self) -> MatrixTable:
+    def table(self, unread: Collection[RunId] = ()) -> MatrixTable:
         matrix = SubmittedMatrix(
             id=digest_bytes(b"matrix"), name="m", as_of=NOON, submitted_at=NOON, states={}, runs=tuple(self.runs)
         )
-        return make_table(matrix, self.locks, self.records)
+        return make_table(matrix, self.locks, self.records, unread)
 
     def cell(self, name: str) -> CellResult:
         return next(cell for cell in self.table().cells if cell.cell == name)
@@ -218,6 +219,18 @@ def test_runs_that_nobody_may_use_do_not_count(filled: Filled) -> None:
     assert missing[0] == "hidden or damaged run"
     assert missing[1] == "damaged: it differs from what was recorded"
     assert "is contradicted: top1 differs" in missing[2]
+
+
+def test_runs_beyond_those_that_a_table_reads_are_counted_and_named(filled: Filled) -> None:
+    for _ in range(2):
+        filled.add("a", SHORT, measured(SHORT, 1, 2))
+    unread = filled.runs[1].job
+    assert unread is not None
+    assert unread.run is not None
+    del filled.records[RunId(unread.run)]
+    table = filled.table({RunId(unread.run)})
+    assert (table.unread, table.cells[0].missing, len(table.cells[0].runs)) == (1, "done, but not read", 1)
+    assert any(note.startswith("1 done run not read") for note in list_notes(table))
 
 
 def test_a_damaged_lock_is_named(filled: Filled) -> None:

@@ -42,6 +42,20 @@ def test_the_cells_are_the_product_of_the_axes_without_the_excluded_ones() -> No
     assert cells_of(MATRIX) == ["model=new,scenario=long", "model=new,scenario=short", "model=old,scenario=short"]
 
 
+def test_a_cell_is_excluded_by_any_entry_whose_labels_it_has() -> None:
+    exclude = [
+        {"model": "m0"},
+        {"scenario": "s1"},
+        {"scenario": "s2", "model": "m1"},
+        {"model": "m2", "scenario": "s0"},
+    ]
+    cells = parse_matrix(grid(4, 3, exclude=exclude), "matrix").cells
+    every = [cell.labels for cell in parse_matrix(grid(4, 3), "matrix").cells]
+    assert [cell.labels for cell in cells] == [
+        labels for labels in every if not any(entry.items() <= labels.items() for entry in exclude)
+    ]
+
+
 def test_the_example_is_a_matrix() -> None:
     example = ROOT / "examples" / "digits" / "matrix.yaml"
     assert len(read_matrix(example.read_bytes(), example.name).cells) == 4

@@ -131,6 +131,8 @@ def test_a_matrix_has_a_page_that_leads_to_its_jobs_and_cancels_them(
     answer = closed.post(f"{path}/cancel", data={"csrf_token": csrf_token}, headers=OURS)
     assert (answer.status_code, answer.headers["location"]) == (303, path)
     assert "cancelled" in closed.get(path).text
+    assert f'href="/v1{path}/table"' in closed.get(path[:24]).text
+    assert closed.get(f"/v1{path[:24]}").json() == closed.get(f"/v1{path}").json()
     assert closed.get(f"/matrices/sha256:{'0' * 64}").status_code == 404
     assert closed.get("/matrices").headers["location"] == "/jobs#matrices"
     assert 'id="matrices"' in closed.get("/jobs").text

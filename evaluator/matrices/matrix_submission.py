@@ -15,6 +15,7 @@ from benchlock.evaluator.matrices.matrix_types import PlannedRun
 from benchlock.evaluator.matrices.sql_matrices import SqlMatrices
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
 from benchlock.evaluator.queue.submission_checks import make_job_request
+from benchlock.evaluator.runner.host_platform import CodeNotAllowedError
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lock_creation import ConfigurationLookup, Harness, build_locks
 from benchlock.registry.lock.lockfile import Lock
@@ -55,7 +56,7 @@ def submit_matrix(matrix: Matrix, matrices: SqlMatrices, sources: LockSources, n
     names = {name for _, name in missing}
     with sources.store.writing():
         cells = [cell for cell in matrix.cells if cell.name in names]
-        planned = dict(zip((cell.name for cell in cells), _plan(cells, as_of, sources, now), strict=True))
+        planned = dict(zip((cell.name for cell in cells), _plan(matrix, cells, as_of, sources, now), strict=True))
         matrices.add(matrix.id, [_plan_run(at, name, planned[name], now()) for at, name in missing])
 
 
@@ -66,16 +67,21 @@ def _plan_run(number: int, cell: str, planned: JobRequest | BenchlockError, at: 
 
 
 def _plan(
-    cells: Collection[MatrixCell], as_of: datetime, sources: LockSources, now: Callable[[], datetime]
+    matrix: Matrix, cells: Collection[MatrixCell], as_of: datetime, sources: LockSources, now: Callable[[], datetime]
 ) -> Iterator[JobRequest | BenchlockError]:
     """Yield the job of each cell, whose lock is stored, or the error because of which it has none."""
     access = (sources.store, sources.catalogue, sources.look_up)
     locks = build_locks([cell.request for cell in cells], as_of, sources.harness, access)
+    isolation, allow_code = matrix.content.isolation or None, matrix.content.allow_code
+
+    def make_request(lock: Lock) -> JobRequest:
+        return make_job_request(lock, sources.store, isolation, now, allow_code=allow_code)
+
     checked: dict[bytes, JobRequest | BenchlockError] = {}
     while batch := list(islice(locks, _AT_ONCE)):
         stored = []
         for lock in batch:
-            planned = lock if isinstance(lock, BenchlockError) else _find_job(lock, checked, sources.store, now)
+            planned = lock if isinstance(lock, BenchlockError) else _find_job(lock, checked, make_request)
             if isinstance(lock, Lock) and isinstance(planned, JobRequest):
                 stored.append(lock)
             yield planned
@@ -83,14 +89,16 @@ def _plan(
 
 
 def _find_job(
-    lock: Lock, checked: dict[bytes, JobRequest | BenchlockError], store: FileStore, now: Callable[[], datetime]
+    lock: Lock, checked: dict[bytes, JobRequest | BenchlockError], make_request: Callable[[Lock], JobRequest]
 ) -> JobRequest | BenchlockError:
     """Return the job of a lock; locks with the same artifacts and needs are checked once."""
     artifacts: dict[str, Digest] = {str(kind): artifact.digest for kind, artifact in lock.artifacts().items()}
     key = encode_canonical([artifacts, lock.request.get("hardware", {}), lock.limits.cpus])
     if key not in checked:
         try:
-            checked[key] = make_job_request(lock, store, None, now)
+            checked[key] = make_request(lock)
+        except CodeNotAllowedError as error:
+            checked[key] = error
         except UnavailableError:
             raise
         except BenchlockError as error:

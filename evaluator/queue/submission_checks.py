@@ -63,7 +63,7 @@ def make_job_request(
     Raises:
         IntegrityError: A blob is missing, a manifest does not match its digest, or the harness version is wrong.
         InvalidInputError: The lock needs another version of benchlock.
-        UnavailableError: The isolation is ``process``, and the model must not run as a process.
+        CodeNotAllowedError: The isolation is ``process``, and the model must not run as a process.
     """
     find_definitions(lock)
     check_version(lock.harness)

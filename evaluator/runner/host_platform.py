@@ -333,22 +333,26 @@ def _require_container(
     )
 
 
+class CodeNotAllowedError(UnavailableError):
+    """Code of a model would run outside of a container without permission."""
+
+
 def check_code(model: Evaluated, isolation: Isolation, *, allow_code: bool) -> None:
     """Raise if code of the model would run outside of a container without permission.
 
     Raises:
-        UnavailableError: It would run as a process.
+        CodeNotAllowedError: It would run as a process.
     """
     if isolation == "container":
         return
     if _is_unsafe(model):
-        raise UnavailableError(
+        raise CodeNotAllowedError(
             "the model's files execute code when loaded (unsafe: true), so it runs only in a container",
             next_step=_WITH_ENGINE,
         )
     carried = _code(model)
     if carried and not allow_code:
-        raise UnavailableError(
+        raise CodeNotAllowedError(
             f"the {model.kind} contains code ({carried}), which runs only in a container",
             next_step=f"{_WITH_ENGINE}, or allow its code to run without one if you trust its author",
         )

@@ -73,6 +73,11 @@ class MatrixDocument(Part, frozen=True, kw_only=True):
     axes: Axes
     exclude: Annotated[tuple[ExcludedCells, ...], Meta(max_length=_MAX_EXCLUDED)] | UnsetType = UNSET
     repeat: Annotated[int, Meta(ge=1, le=_MAX_REPEATS, description="runs of each cell; absent, 1")] = 1
+    isolation: Annotated[
+        Literal["container", "process"] | UnsetType,
+        Meta(description="how workers run the jobs; absent: any"),
+    ] = UNSET
+    allow_code: Annotated[bool, Meta(description="whether code of the models may run in processes")] = False
     seed: Annotated[Seed, Meta(description="of the order of the runs")]
 
 

@@ -6,17 +6,21 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from benchlock.artifacts.digest import from_hex
+from benchlock.artifacts.digest import Digest, from_hex
 from benchlock.artifacts.errors import RefusedError, UnknownNameError
 from benchlock.evaluator.matrices import sql_matrices
-from benchlock.evaluator.matrices.matrix_types import SubmittedMatrix
+from benchlock.evaluator.matrices.matrix_types import MatrixRun, SubmittedMatrix
 from benchlock.evaluator.queue import submission_checks
+from benchlock.evaluator.queue.queue_schema import jobs
+from benchlock.evaluator.queue.submission_checks import find_wants
+from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
 from benchlock.registry.database.engine import read_transaction
 from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.lock.lockfile import load
 from tests.support.evaluator.matrices import MatrixBench, matrix_of, runs_by_cell
+from tests.support.resolution.variants import variant
 
 pytestmark = pytest.mark.databases
 RUN = Scopes.parse(["run"])
@@ -199,3 +203,42 @@ def test_waiting_runs_have_a_place_and_blocked_ones_say_what_machines_lack(bench
     assert sorted(run.ahead or 0 for run in found.runs if run.blocked is None) == [0, 1, 2]
     assert all("requires 64 CPUs" in (run.blocked or "requires 64 CPUs") for run in found.runs)
     assert {run.blocked is not None for run in found.runs if "hardware=large" in run.cell} == {True}
+
+
+def test_the_isolation_and_the_permission_of_code_are_those_of_every_job(bench: MatrixBench) -> None:
+    step = {"python": {"file": "code.py", "function": "f"}}
+    model = {"version": "1.2.0", "inputs.0.steps.2": step, "files.2": {"path": "code.py", "role": "code"}}
+    variant({"model": model, "files": {"model/code.py": "def f(x): return x"}}).publish(bench.catalogue, bench.store)
+
+    def submit(**changes: Any) -> dict[str, MatrixRun]:  # noqa: ANN401 - keys of a matrix
+        axes = with_model("code", {"name": "digits", "version": "~1.2"})
+        return {run.cell: run for run in bench.submit(matrix_of(axes=axes, repeat=1, **changes)).runs}
+
+    def read_wants(runs: dict[str, MatrixRun]) -> dict[str, tuple[str, bool]]:
+        ids = {run.job.id: cell for cell, run in runs.items() if run.job is not None}
+        query = select(jobs.c.id, jobs.c["class"], jobs.c.allow_code).where(jobs.c.id.in_(ids))
+        with read_transaction(bench.database) as connection:
+            return {ids[row.id]: (row[1], row.allow_code) for row in connection.execute(query)}
+
+    def expect(
+        runs: dict[str, MatrixRun], isolation: Isolation | None, *, allow_code: bool
+    ) -> dict[str, tuple[str, bool]]:
+        stored = {
+            cell: bench.catalogue.get_lock(Digest(run.lock)) for cell, run in runs.items() if run.lock is not None
+        }
+        wants = {
+            cell: find_wants(load(text, cell), bench.store, isolation, allow_code=allow_code)
+            for cell, text in stored.items()
+        }
+        return {cell: (one.digest, allow_code) for cell, one in wants.items()}
+
+    for isolation, allow_code in ((None, False), ("container", False), ("process", True), (None, True)):
+        stated = {"isolation": isolation, "allow_code": allow_code or None}
+        runs = submit(**{key: value for key, value in stated.items() if value is not None})
+        assert len(read_wants(runs)) == 5
+        assert read_wants(runs) == expect(runs, isolation, allow_code=allow_code)
+    confined = submit(isolation="process")
+    refused = {cell: run.conflict for cell, run in confined.items() if run.conflict is not None}
+    assert [*refused] == ["model=code,scenario=long", "model=code,scenario=short"]
+    assert all("contains code" in str(conflict) for conflict in refused.values())
+    assert read_wants(confined) == expect(confined, "process", allow_code=False)

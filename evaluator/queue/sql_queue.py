@@ -60,6 +60,7 @@ from benchlock.evaluator.queue.submission_checks import (
 )
 from benchlock.evaluator.queue.worker_machines import (
     check_own,
+    check_valid,
     mark_departed,
     release_machine,
     remove_unused_matches,
@@ -306,8 +307,10 @@ class SqlQueue:
 
         Raises:
             ForbiddenError: Another token enrolled it.
+            UnauthorizedError: The token of the actor ended while it waited.
         """
         with read_transaction(self._database) as connection:
+            check_valid(connection, self._now())
             now = self._clock.now(connection) if self._may_look else None
             columns = (machines.c.owner, machines.c.draining, machines.c.held_until)
             row = connection.execute(select(*columns).where(machines.c.id == machine)).first()

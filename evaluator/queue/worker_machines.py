@@ -13,7 +13,7 @@ from benchlock.evaluator.queue.lease_times import Moment, queue_id
 from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
 from benchlock.evaluator.queue.queue_types import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.registry.auth.audit_log import record_action
-from benchlock.registry.auth.permissions import get_actor
+from benchlock.registry.auth.permissions import UnauthorizedError, get_actor
 from benchlock.registry.auth.tokens import State, expiry
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
@@ -80,6 +80,18 @@ def token_states(connection: Connection, owners: Iterable[str], at: datetime) ->
         for row in rows:
             states[row.id] = "revoked" if row.revoked_at else "expired" if row.ends_at <= at else "valid"
     return states
+
+
+def check_valid(connection: Connection, at: datetime) -> None:
+    """Raise if the token of the actor is no longer valid.
+
+    Raises:
+        UnauthorizedError: It was revoked, or it expired.
+    """
+    actor = get_actor().id
+    state = token_states(connection, [actor], at).get(actor, "valid")
+    if state != "valid":
+        raise UnauthorizedError(f"the token is {state}", where=actor, next_step="ask an administrator for a new one")
 
 
 def _is_token(owner: str) -> bool:

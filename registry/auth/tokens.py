@@ -17,6 +17,7 @@ from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
 from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
 from benchlock.registry.database.column_types import begins_with
+from benchlock.registry.database.commit_signals import JOBS, send_signal
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
@@ -124,6 +125,7 @@ class Tokens:
                 return False
             at = self._clock()
             insert_record(connection, token_revocations, {"token": token, "at": at})
+            send_signal(connection, JOBS)  # a worker that waits with this token is told at once
             record_action(connection, "token.revoke", f"{token} {current.name}", at)
         return True
 

@@ -11,7 +11,7 @@ from benchlock.registry.database import sqlite
 from benchlock.registry.database.engine import translate_errors
 
 JOBS: Final = "benchlock_jobs"
-"""The channel for jobs that become available, and for machines that accept jobs again."""
+"""The channel for jobs that become available, machines that are drained or resumed, and tokens that are revoked."""
 _PAUSE_SECONDS: Final = 0.05
 """Seconds between two reads of SQLite's commit counter, which takes microseconds."""
 _RETRY_SECONDS: Final = 1.0

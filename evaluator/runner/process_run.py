@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -61,18 +61,27 @@ def run_process(process_run: ProcessRun, folders: RunFolders, progress: Progress
     Raises:
         UnavailableError: The interpreter cannot be started.
     """
-    with _kill_orphans():
-        return _run(process_run, folders, progress)
+    output, readers = ConsoleOutput(progress), list[threading.Thread]()
+    try:
+        with _kill_orphans():
+            ending = _run(process_run, folders, output, readers)
+    finally:
+        for reader in readers:  # after the orphans, which keep its pipe open
+            reader.join(_GRACE_SECONDS)
+        output.close()
+    return replace(ending, log=output.log)
 
 
-def _run(process_run: ProcessRun, folders: RunFolders, progress: Progress) -> Ending:
-    output = ConsoleOutput(progress)
+def _run(
+    process_run: ProcessRun, folders: RunFolders, output: ConsoleOutput, readers: list[threading.Thread]
+) -> Ending:
+    """Run the harness; its output goes to ``output`` by the threads that are added to ``readers``."""
     start = time.perf_counter()
     process = _start(process_run, folders)
     started, used = time.perf_counter(), time.process_time()
     assert process.stdout is not None
     assert process.stderr is not None
-    readers = [_start_reader(process.stdout, output, error=False), _start_reader(process.stderr, output, error=True)]
+    readers += (_start_reader(process.stdout, output, error=False), _start_reader(process.stderr, output, error=True))
     try:
         quota = process_run.quota or choose_quota(folders.root, process_run.limits.bytes)
         with OutputWatch(folders.output, quota, partial(end_group, process.pid)) as watch:
@@ -81,13 +90,10 @@ def _run(process_run: ProcessRun, folders: RunFolders, progress: Progress) -> En
     finally:
         end_group(process.pid)
         process.wait()
-        for reader in readers:
-            reader.join(_GRACE_SECONDS)
-        output.close()
     return Ending(
         code=process.returncode if is_over else None,
         out_of_memory=False,
-        log=output.log,
+        log=b"",  # complete once the readers have ended
         started_in=started - start,
         ran=ran,
         watched=watched,

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {name: split_help(command)[1] for _, name, command in find_commands()}
 ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "--isolation process"}
 """Options that an example does without where an engine or a network is at hand."""
-FEWER = {"run": "--repeat 6", "compare": "--rounds 3", "gate": "--rounds 3"}
+FEWER = {"run": "--repeat 2", "compare": "--rounds 3", "gate": "--rounds 3"}
 """Options that limit an example to fewer runs than printed."""
 REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}, "promote": {2}}
 """Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide.
@@ -62,12 +62,15 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     commands.done("publish", dataset, manifest, written(folder / "new.yaml", model("digits-new")))
     written(files / "digits.yaml", request("digits"))
     written(files / "new.yaml", request("digits-new"))
+    timed = {"metrics": ["latency"]}  # what is compared has no quality: a run takes less without its evaluation
+    written(files / "digits-timed.yaml", request("digits") | timed)
+    written(files / "new-timed.yaml", request("digits-new") | timed)
     for source, target in (
         ("digits", "digits"),
-        ("digits", "old"),
-        ("new", "new"),
-        ("digits", "main"),
-        ("new", "branch"),
+        ("digits-timed", "old"),
+        ("new-timed", "new"),
+        ("digits-timed", "main"),
+        ("new-timed", "branch"),
     ):
         commands.done("lock", files / f"{source}.yaml", "-o", files / f"{target}.lock")
     run = commands.done("run", files / "digits.lock", "--isolation", "process")["run"]

@@ -86,6 +86,7 @@ def test_a_run_judges_the_claims_of_its_model(example: tuple[dict[str, Any], lis
     assert abs(claims[0].measured - claims[0].value) <= claims[0].tolerance
 
 
+@pytest.mark.parametrize("location", ["server"], indirect=True)  # test_comparing.py interleaves in a folder
 def test_locks_are_compared_interleaved(example: tuple[dict[str, Any], list[Any]]) -> None:
     names, _ = example
     registry, first = names["registry"], names["lock"]

@@ -21,8 +21,10 @@ from tests.support.registry.noise import Bench, open_bench
 from tests.support.servers.registry_server import RegistryServer
 from tests.support.system.forking import DONE, KILLED, REFUSED, Ended, Place, Server, forking
 
-LOTS, ROUNDS = 3, 10
-RACES = 5
+LOTS, ROUNDS = 1, 12
+RACES = 3
+PUBLISHED = 16
+"""The number of versions that each of two publishers publishes; every other one is killed."""
 
 
 @pytest.fixture(params=["local", "oci"])
@@ -97,8 +99,8 @@ def assert_atomic(bench: Bench, version: int, others: set[int]) -> bool:
 def test_killed_before_each_step(
     swift_bench: Bench, kind: str, servers: tuple[Server, ...], tell: Callable[[str], None]
 ) -> None:
-    """Steps are the calls that change files, the database or the repository; with one, every third is tried."""
-    bench, stride = swift_bench, {"local": 1, "oci": 3}[kind]
+    """Steps are the calls that change files, the database or the repository; with one, every fifth is tried."""
+    bench, stride = swift_bench, {"local": 1, "oci": 5}[kind]
     found, others, step = Counter[bool](), set[int](), random.randint(1, stride)
     while (ended := servers[0].publish(bench.place, bench.draft(step, pictures=2, large=2000), step=step)).code != DONE:
         assert ended.code == KILLED, ended
@@ -168,14 +170,17 @@ def test_killed_while_others_publish_and_collect(
         return codes
 
     with ThreadPoolExecutor(3) as pool:
-        publishers = [pool.submit(publish, servers[which], range(which * 100, which * 100 + 30)) for which in (0, 1)]
+        publishers = [
+            pool.submit(publish, servers[which], range(which * 100, which * 100 + PUBLISHED)) for which in (0, 1)
+        ]
         collector = pool.submit(collect_on_and_on)
         try:
             promised = set[int]().union(*(publisher.result() for publisher in publishers))
         finally:
             over.set()
         codes = collector.result()
-    tell(f"beside 60 publications, 30 of them killed: {codes[DONE]} collections, {codes[KILLED]} more killed")
+    count = 2 * PUBLISHED
+    tell(f"beside {count} publications, half of them killed: {codes[DONE]} collections, {codes[KILLED]} more killed")
     assert codes[DONE] > 0
     assert set(codes) <= {DONE, KILLED}
     assert promised <= bench.visible()

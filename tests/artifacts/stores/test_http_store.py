@@ -8,6 +8,7 @@ import pytest
 from benchlock.artifacts.blob_store import BlobNotFoundError
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.net.network_policy import PAUSES, NetworkPolicy
 from benchlock.artifacts.stores.http_store import HttpStore, Server, make_blob_client, open_session, parse_server
 from tests.support.servers import web
 
@@ -16,8 +17,10 @@ DIGEST = digest_bytes(CONTENT)
 BLOB = f"/v1/blobs/{DIGEST}"
 
 
-def store_of(server: web.Web, token: str | None = None, notes: Path | None = None) -> HttpStore:
-    return HttpStore(make_blob_client(open_session(parse_server(server.origin), token), notes))
+def store_of(
+    server: web.Web, token: str | None = None, notes: Path | None = None, policy: NetworkPolicy | None = None
+) -> HttpStore:
+    return HttpStore(make_blob_client(open_session(parse_server(server.origin), token, policy=policy), notes))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +106,7 @@ def test_a_blob_says_that_its_download_resumes_only_if_its_reader_keeps_the_byte
     content = bytes(1_000_000)
     digest = digest_bytes(content)
     with web.serving(tls=False) as server:
-        store = store_of(server)
+        store = store_of(server, policy=NetworkPolicy(pauses=(0.0,) * len(PAUSES)))
         for read, advice in ((store.open, "try again"), (store.receive, "try again: the download resumes")):
             server.pages[f"/v1/blobs/{digest}"] = web.File(content, breaks=[1] * 20)
             with pytest.raises(UnavailableError, match="20 attempts") as caught, read(digest) as stream:

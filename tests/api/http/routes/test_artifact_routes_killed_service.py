@@ -21,7 +21,7 @@ from tests.support.api.serving import Served, service
 from tests.support.registry.frameworks import framework
 from tests.support.servers.postgresql import EMPTY, PostgresServer
 
-PUBLISHERS, ROUNDS = 8, 4
+PUBLISHERS, ROUNDS = 8, 2
 MIN, MAX = 1, 60  # answers after which a service is killed
 
 

@@ -6,7 +6,6 @@ The second half is a machine of random histories, which holds an implementation 
 import secrets
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -234,12 +233,10 @@ def test_jobs_go_out_in_the_order_in_which_they_came(bench: Bench) -> None:
 def test_a_machine_that_waits_hears_of_the_job_that_is_queued_for_it(bench: Bench) -> None:
     bench.enrol(1, 2)
     assert not bench.queue.wait_for_job(machine(1), 0.01)
-    began = time.monotonic()
     thread = threading.Timer(0.3, bench.submit, [PINNED])
     thread.start()
     assert bench.queue.wait_for_job(machine(1), 20)
     thread.join()
-    assert time.monotonic() - began < 20
     bench.queue.drain(machine(1), "maintenance")
     assert not bench.queue.wait_for_job(machine(1), 0)
     thread = threading.Timer(0.3, bench.queue.drain, [machine(1), None])

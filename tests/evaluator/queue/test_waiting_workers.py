@@ -10,7 +10,7 @@ from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, use_actor
 from benchlock.registry.auth.tokens import TokenId, Tokens
 from benchlock.registry.database.commit_signals import Signal
-from tests.support.evaluator.queues import BOOT, Ticking, facts, machine, queue_of
+from tests.support.evaluator.queues import BOOT, Ticking, facts, machine, queue_of, wish
 
 pytestmark = pytest.mark.databases
 RUN = Scopes.parse(["run"])
@@ -42,11 +42,12 @@ def signal(queue: SqlQueue, token: TokenId) -> Iterator[Signal]:
     opened.close()
 
 
-@pytest.mark.parametrize("change", ["drain", "resume", "revoke"])
+@pytest.mark.parametrize("change", ["submit", "drain", "resume", "revoke"])
 def test_waiting_workers_are_woken(
     change: str, database: Engine, queue: SqlQueue, token: TokenId, signal: Signal
 ) -> None:
     acts: dict[str, Callable[[], object]] = {
+        "submit": lambda: queue.submit(wish()),
         "drain": lambda: queue.drain(machine(1), "maintenance"),
         "resume": lambda: queue.drain(machine(1), None),
         "revoke": lambda: Tokens(database, now).revoke(token),

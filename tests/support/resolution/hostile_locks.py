@@ -20,6 +20,8 @@ from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, IMAGE, MOD
 from tests.support.resolution.variants import variant
 
 _MIB = 1 << 20
+_MANY = 1_250_000
+"""So many texts or lists take more than the memory that the service may grow by."""
 _INDEX = """
 schema: 1
 kind: dataset
@@ -93,13 +95,13 @@ def publish_framework(registry: LocalRegistry) -> None:
 
 def lock_cases() -> Iterator[LockCase]:
     """Every case."""
-    names = b"\n".join(b"%x" % number for number in range(2_000_000))
+    names = b"\n".join(b"%x" % number for number in range(_MANY))
     yield LockCase("labels-many", (201, 422), {"dataset": {"labels.txt": names}})
     swapped = {"model": b"".join(b"n%d\n" % number for number in range(50_000))}
     swapped["dataset"] = b"".join(b"n%d\n" % number for number in reversed(range(50_000)))
     yield LockCase("labels-swapped", (409,), {kind: {"labels.txt": names} for kind, names in swapped.items()})
     yield LockCase("labels-packed", (422,), {"model": {"labels.txt": gzip.compress(bytes(600 * _MIB), 1)}})
-    category = b",".join(b'{"id":%d,"name":"%x"}' % (number, number) for number in range(2_000_000))
+    category = b",".join(b'{"id":%d,"name":"%x"}' % (number, number) for number in range(_MANY))
     for name, annotations in {
         "annotations-line": gzip.compress(b'{"images": [], "x": "' + b"a" * (1500 * _MIB) + b'"}', 1),
         "annotations-names": gzip.compress(b'{"images": [], "categories": [' + category + b"]}", 1),
@@ -120,7 +122,7 @@ def lock_cases() -> Iterator[LockCase]:
     )
     rowless = b"[" + b'["a",' * 3_000_000
     yield LockCase("tree-malformed", (422,), {"dataset": {"t/": rowless}}, inside, sizes={"t/": 1})
-    lists = b"a = [" + b"[]," * (4 * _MIB) + b"]\n"
+    lists = b"a = [" + b"[]," * _MANY + b"]\n"
     yield LockCase("wheels-lists", (422,), {"image": {"amd64/pylock.toml": lists}})
 
 

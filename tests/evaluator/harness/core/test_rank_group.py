@@ -29,6 +29,13 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             f"(folder / {phase!r}).write_text(str(os.getpid()))\n"
             "def write(failure):\n"
             f"    (folder / 'phase-{phase}.json').write_text(json.dumps({{'failure': failure}}))\n"
+            "def wait_start(rank):\n"
+            "    while not (folder / rank).exists() or not (folder / rank).read_text():\n"
+            "        time.sleep(0.01)\n"
+            "def wait_end(rank):\n"
+            "    wait_start(rank)\n"
+            "    while os.path.exists('/proc/' + (folder / rank).read_text()):\n"
+            "        time.sleep(0.01)\n"
             f"{work[phase]}\n"
         )
         return os.posix_spawn(sys.executable, [sys.executable, "-c", program], os.environ)
@@ -56,11 +63,18 @@ def test_a_rank_that_reports_and_then_fails_to_end_is_done(processes: dict[str, 
     assert list(run(processes, tmp_path)) == ["rank-0", "rank-1"]
 
 
-@pytest.mark.parametrize("others", [WAITING, FAILED, f"time.sleep(0.2); {FAILED}"])
+@pytest.mark.parametrize(
+    ("other", "dying"),
+    [
+        (WAITING, KILLED),
+        (f"wait_start('rank-1'); {FAILED}", f"wait_end('rank-0'); {KILLED}"),
+        (f"wait_end('rank-1'); {FAILED}", KILLED),
+    ],
+)
 def test_the_rank_that_died_is_named_and_no_process_is_left(
-    processes: dict[str, str], tmp_path: Path, others: str
+    processes: dict[str, str], tmp_path: Path, other: str, dying: str
 ) -> None:
-    processes |= {"rank-0": others, "rank-1": f"time.sleep(0.1); {KILLED}", "rank-2": WAITING}
+    processes |= {"rank-0": other, "rank-1": dying, "rank-2": WAITING}
     with pytest.raises(Failure, match="the rank-1 phase was killed by SIGKILL") as caught:
         run(processes, tmp_path)
     assert caught.value.kind == "crash"

@@ -16,6 +16,7 @@ from benchlock.artifacts.digest import digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
 from tests.support.api.commands import Commands
 from tests.support.api.serving import Served, service
+from tests.support.api.warm import Warm
 from tests.support.evaluator.stub_harness import stubbed
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, locked, model, request
@@ -56,7 +57,7 @@ class Site:
 
 @pytest.fixture(params=DATABASES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    old, new = Commands(tmp_path / "old"), Commands(tmp_path / "new")
+    old, new = Warm(tmp_path / "old"), Warm(tmp_path / "new")
     if request.param == "sqlite":
         yield Site(old, new, None, tmp_path / "none")
         return

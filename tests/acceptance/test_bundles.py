@@ -17,6 +17,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.publishing.garbage_collection import collect_garbage
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.artifacts.bundled import Files, packed, root_of, unpacked, with_root
 from tests.support.registry import tiny as tiny_registry
 from tests.support.registry.digits import locked, model, request, written
@@ -58,7 +59,7 @@ def bundle(tiny: Commands, run: str, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """A registry that nothing was done to yet."""
-    commands = Commands(tmp_path_factory.mktemp("empty") / "registry")
+    commands = Warm(tmp_path_factory.mktemp("empty") / "registry")
     commands.done("db", "create")
     return commands
 
@@ -66,7 +67,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Commands:
 @pytest.fixture
 def fresh(tmp_path: Path) -> Commands:
     """A registry that is not there yet."""
-    return Commands(tmp_path / "fresh")
+    return Warm(tmp_path / "fresh")
 
 
 def rows(commands: Commands) -> list[str]:

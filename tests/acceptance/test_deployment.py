@@ -16,6 +16,7 @@ import pytest
 from benchlock.artifacts.digest import digest_bytes
 from tests.support.api.commands import Commands
 from tests.support.api.serving import Served, service
+from tests.support.api.warm import Warm
 from tests.support.evaluator.queues import BOOT, facts
 from tests.support.registry import tiny
 from tests.support.registry.digits import locked, request
@@ -59,11 +60,11 @@ def team(
         assert name in shipped["BENCHLOCK_STORE"]
         shipped["BENCHLOCK_STORE"] = shipped["BENCHLOCK_STORE"].replace(name, f"{HOST}:{nginx.back}/team")
         variables = {key: shipped[key] for key in ("BENCHLOCK_DATABASE", "BENCHLOCK_STORE", "SSL_CERT_FILE")}
-        server = Commands(folder / "registry", variables=variables)
+        server = Warm(folder / "registry", variables=variables)
         token = server.done("token", "create", "team", "--scope", "admin")["secret"]
         url = f"https://{HOST}:{nginx.front}"
         elsewhere = {"BENCHLOCK_REGISTRY": url, "BENCHLOCK_TOKEN": token, "XDG_CACHE_HOME": str(folder / "cache")}
-        member = Commands(folder, variables=elsewhere | {"SSL_CERT_FILE": str(CERTIFICATE)})
+        member = Warm(folder, variables=elsewhere | {"SSL_CERT_FILE": str(CERTIFICATE)})
         asked = ("--host", "127.0.0.1", "--proxy", "127.0.0.1")
         served = stack.enter_context(service(server.registry, *asked, port=port, variables=variables))
         headers = {"authorization": f"Bearer {token}"}

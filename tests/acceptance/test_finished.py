@@ -14,6 +14,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.wheels import host_target, running_python
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.artifacts.pushing import push_image
 from tests.support.registry import tiny
 from tests.support.registry.digits import locked, request, written
@@ -60,7 +61,7 @@ def written_bytes(path: Path, content: bytes) -> Path:
 def commands(small_images: Commands, tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """A registry with the digits, the framework, and no image of ours."""
     folder = tmp_path_factory.mktemp("finished")
-    made = Commands(folder / "registry", small_images.engine)
+    made = Warm(folder / "registry", small_images.engine)
     framework, _, dataset, model = tiny.author(folder / "manifests")
     made.done("publish", framework, dataset, model)
     return made

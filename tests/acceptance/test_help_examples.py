@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {name: split_help(command)[1] for _, name, command in find_commands()}
 ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "--isolation process"}
 """Options that an example does without where an engine or a network is at hand."""
-FEWER = {"run": "--repeat 2", "compare": "--rounds 3", "gate": "--rounds 3"}
+FEWER = {"run": "--repeat 6", "compare": "--rounds 3", "gate": "--rounds 3"}
 """Options that limit an example to fewer runs than printed."""
 REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}, "promote": {2}}
 """Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide.

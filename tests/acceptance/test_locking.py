@@ -12,7 +12,8 @@ import pytest
 from benchlock.api.cli.main import run
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import DATABASE_FILE as DATABASE
-from tests.support.api.commands import Answer, Commands
+from tests.support.api.commands import Answer
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import locked, request
 from tests.support.resolution.locks import REQUEST
@@ -200,7 +201,7 @@ def test_a_stale_lock_is_an_answer_of_check_alone(desk: Desk) -> None:
 def test_a_run_neither_checks_nor_resolves(tmp_path: Path) -> None:
     """A registry that has the blobs and no row of the catalogue runs a lock. This one's wheel is none, and says so."""
     lock = locked(tiny.publish(tmp_path), tmp_path, request("digits-onnx"))
-    bare = Commands(tmp_path / "bare")
+    bare = Warm(tmp_path / "bare")
     shutil.copytree(tmp_path / "registry" / "blobs", bare.registry / "blobs")
     bare.done("db", "create")
     assert bare.done("list")["artifacts"] == []

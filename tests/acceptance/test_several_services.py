@@ -22,8 +22,8 @@ import pytest
 
 from benchlock.artifacts.digest import Digest, digest_bytes, to_hex
 from benchlock.artifacts.stores.local_store import LocalStore
-from tests.support.api.commands import Commands
 from tests.support.api.serving import Served, service
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, model
 from tests.support.servers.postgresql import EMPTY, PostgresServer
@@ -159,7 +159,7 @@ def strike(site: Site) -> None:
 def site(postgresql: PostgresServer, tmp_path: Path) -> Iterator[Site]:
     with postgresql.database(EMPTY) as address:
         site = Site(tmp_path / "registry", {"BENCHLOCK_DATABASE": address})
-        Commands(site.registry, variables=site.variables).done("publish", *tiny.author(tmp_path / "manifests"))
+        Warm(site.registry, variables=site.variables).done("publish", *tiny.author(tmp_path / "manifests"))
         try:
             for port in site.ports:
                 site.start(port)
@@ -193,7 +193,7 @@ def test_what_was_acknowledged_verifies_whatever_is_killed_and_collected(
             thread.join()
     if site.faults:
         raise site.faults[0]
-    commands = Commands(site.registry, variables=site.variables)
+    commands = Warm(site.registry, variables=site.variables)
     verified = commands.done("verify")
     assert verified["damaged"] == []
     listed = {f"{one['name']}@{one['version']}" for one in commands.done("list", "model")["artifacts"]}

@@ -14,6 +14,7 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes, to_hex
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.artifacts.repository import DvcRepository
 from tests.support.registry import graphs
 from tests.support.servers.hub import HubServer, serving_hub
@@ -54,7 +55,7 @@ def web() -> Iterator[Web]:
 @pytest.fixture
 def desk(tmp_path: Path, hub: HubServer) -> Commands:
     variables = {"HF_ENDPOINT": hub.web.origin, "SSL_CERT_FILE": str(CERTIFICATE), "NO_PROXY": "localhost"}
-    return Commands(tmp_path / "registry", variables=variables)
+    return Warm(tmp_path / "registry", variables=variables)
 
 
 def manifest(folder: Path, *files: tuple[str, str, bytes], version: str = "1.0.0") -> Path:

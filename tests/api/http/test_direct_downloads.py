@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from benchlock.artifacts.digest import digest_bytes
-from tests.support.api.commands import Commands
 from tests.support.api.serving import at, service
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH
 from tests.support.servers.faulty_proxy import proxy_to
@@ -22,7 +22,7 @@ def test_clients_fetch_from_the_bucket_and_check_the_digest(
     for name, value in object_server.environment.items():
         monkeypatch.setenv(name, value)
     location = str(object_server.location("direct"))
-    registry = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
+    registry = Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
     registry.done("publish", *tiny.author(tmp_path / "manifests"))
     with service(tmp_path / "registry", "--open", "--direct-downloads") as served:
         path = f"{served.url}/v1/blobs/{DIGEST}"
@@ -58,7 +58,7 @@ def test_only_who_may_read_gets_a_url_and_the_bucket_gets_no_token(
     with proxy_to(int(object_server.url.rpartition(":")[2])) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         location = str(object_server.location("direct-authorized"))
-        registry = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
+        registry = Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
         registry.done("publish", *tiny.author(tmp_path / "manifests"))
         token = registry.done("token", "create", "reader", "--scope", "read")["secret"]
         with service(tmp_path / "registry", "--direct-downloads") as served:
@@ -75,7 +75,7 @@ def test_only_who_may_read_gets_a_url_and_the_bucket_gets_no_token(
 
 
 def test_a_registry_without_a_bucket_has_no_direct_downloads(tmp_path: Path) -> None:
-    registry = Commands(tmp_path / "registry")
+    registry = Warm(tmp_path / "registry")
     registry.done("db", "create")
     error = registry.error(2, "serve", "--direct-downloads")
     assert error["where"] == "--direct-downloads"

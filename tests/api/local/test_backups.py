@@ -24,8 +24,8 @@ from benchlock.registry.catalogue.version_rows import insert_imported_lock
 from benchlock.registry.database.engine import open_engine, write_transaction
 from benchlock.registry.manifests import plain
 from benchlock.registry.manifests.manifest_content import content
-from tests.support.api.commands import Commands
 from tests.support.api.serving import service
+from tests.support.api.warm import Warm
 from tests.support.evaluator.recorded import DONE, NOON, recorded
 from tests.support.registry import tiny
 from tests.support.registry.frameworks import framework
@@ -111,16 +111,14 @@ def test_what_is_no_backup_and_a_registry_that_is_there_are_refused(said: Said, 
 
 def test_a_database_on_a_server_has_its_dump_first(tmp_path: Path, postgresql: PostgresServer) -> None:
     with postgresql.database(EMPTY) as address, postgresql.database(EMPTY) as other:
-        old = Commands(tmp_path / "old", variables={"BENCHLOCK_DATABASE": address})
+        old = Warm(tmp_path / "old", variables={"BENCHLOCK_DATABASE": address})
         old.done("db", "create")
         old.done("backup", tmp_path / "backup")
-        told = Commands(tmp_path / "new").error(2, "restore", tmp_path / "backup")
+        told = Warm(tmp_path / "new").error(2, "restore", tmp_path / "backup")
         assert "its current address is unknown" in told["message"]
-        told = Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": other}).error(
-            1, "restore", tmp_path / "backup"
-        )
+        told = Warm(tmp_path / "new", variables={"BENCHLOCK_DATABASE": other}).error(1, "restore", tmp_path / "backup")
         assert "the database does not belong to the registry" in told["message"]
-        Commands(tmp_path / "new", variables={"BENCHLOCK_DATABASE": address}).done("restore", tmp_path / "backup")
+        Warm(tmp_path / "new", variables={"BENCHLOCK_DATABASE": address}).done("restore", tmp_path / "backup")
 
 
 @pytest.mark.parametrize("wanted", ["the same repository", "another one", "the folder"])

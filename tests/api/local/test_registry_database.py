@@ -12,6 +12,7 @@ import pytest
 
 from benchlock.registry.database.engine import open_server, read_transaction
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import request, written
 from tests.support.servers.postgresql import EMPTY, PostgresServer
@@ -31,7 +32,7 @@ def address(postgresql: PostgresServer) -> Iterator[str]:
 def published(address: str, tmp_path: Path) -> Commands:
     """A registry made with the variable set, and a password that nothing asks for; the commands come without."""
     variable = address.replace("postgres@", f"postgres:{SECRET}@")
-    made = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": variable})
+    made = Warm(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": variable})
     made.done("publish", *tiny.author(tmp_path / "manifests"))
     return replace(made, variables={})
 
@@ -67,7 +68,7 @@ def test_a_password_is_neither_written_down_nor_shown(published: Commands, addre
 def test_another_database_than_the_decided_is_refused(published: Commands, address: str, tmp_path: Path) -> None:
     other = replace(published, variables={"BENCHLOCK_DATABASE": f"{address}_other"})
     assert other.error(2, "list")["message"].endswith(f"has {address}")
-    local = Commands(tmp_path / "local")
+    local = Warm(tmp_path / "local")
     local.done("db", "create")
     error = replace(local, variables={"BENCHLOCK_DATABASE": address}).error(2, "list")
     assert error["message"].endswith("has its own folder")
@@ -75,7 +76,7 @@ def test_another_database_than_the_decided_is_refused(published: Commands, addre
 
 
 def test_a_database_is_one_registry_s(published: Commands, address: str, tmp_path: Path) -> None:
-    other = Commands(tmp_path / "other", variables={"BENCHLOCK_DATABASE": address})
+    other = Warm(tmp_path / "other", variables={"BENCHLOCK_DATABASE": address})
     assert other.error(1, "db", "create")["message"] == "the database belongs to another registry of benchlock"
     undecided = replace(other, variables={})
     assert undecided.error(2, "list")["message"] == "no registry found"
@@ -86,7 +87,7 @@ def test_a_database_is_one_registry_s(published: Commands, address: str, tmp_pat
 
 
 def test_commands_that_make_the_registry_at_once(address: str, tmp_path: Path) -> None:
-    commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
+    commands = Warm(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
     with ThreadPoolExecutor() as pool:
         answers = list(pool.map(lambda _: commands.call("db", "create"), range(3)))
     assert [answer.code for answer in answers] == [0] * 3, answers
@@ -109,7 +110,7 @@ def test_what_cannot_be_opened_is_said_and_nothing_is_decided(
     postgresql: PostgresServer, tmp_path: Path, given: str, code: int, said: str
 ) -> None:
     variable = given.format(port=postgresql.port, closed=free_port())
-    commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": variable})
+    commands = Warm(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": variable})
     error = commands.error(code, "db", "create")
     assert said in error["message"]
     assert error["next"]
@@ -121,7 +122,7 @@ def test_what_is_lent_only_to_others_is_said(address: str, postgresql: PostgresS
     with ExitStack() as stack:
         postgresql.run("CREATE ROLE reader LOGIN")
         stack.callback(postgresql.run, "DROP ROLE reader")
-        commands = Commands(
+        commands = Warm(
             tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address.replace("postgres@", "reader@")}
         )
         error = commands.error(5, "db", "create")

@@ -15,6 +15,7 @@ from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.user_output import SILENT
 from tests.support.api.commands import Commands
 from tests.support.api.terminal import show_on_terminal
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import GRAPH, request, written
 from tests.support.resolution.locked import flip
@@ -43,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def published(store: str, tmp_path: Path) -> Commands:
     """A registry made with the variable set; the commands come without."""
-    made = Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": store})
+    made = Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": store})
     made.done("publish", *tiny.author(tmp_path / "manifests"))
     return replace(made, variables={})
 
@@ -73,7 +74,7 @@ def test_another_store_than_the_decided_is_refused(published: Commands, store: s
         error = replace(published, variables={"BENCHLOCK_STORE": other}).error(2, "list")
         assert error["message"].endswith(f"has its blobs in {store}")
         assert "unset BENCHLOCK_STORE" in error["next"]
-    local = Commands(tmp_path / "local")
+    local = Warm(tmp_path / "local")
     local.done("db", "create")
     error = replace(local, variables={"BENCHLOCK_STORE": store}).error(2, "list")
     assert error["message"].endswith("has its blobs in its own folder")
@@ -81,7 +82,7 @@ def test_another_store_than_the_decided_is_refused(published: Commands, store: s
 
 
 def test_a_repository_is_one_registry_s(published: Commands, store: str, tmp_path: Path) -> None:
-    other = Commands(tmp_path / "other", variables={"BENCHLOCK_STORE": store})
+    other = Warm(tmp_path / "other", variables={"BENCHLOCK_STORE": store})
     error = other.error(1, "db", "create")
     assert "belongs to another registry of benchlock" in error["message"]
     undecided = replace(other, variables={})
@@ -94,7 +95,7 @@ def test_a_repository_is_one_registry_s(published: Commands, store: str, tmp_pat
 @pytest.mark.usefixtures("published")
 def test_a_kill_before_the_claim_skips_no_claim(store: str, tmp_path: Path) -> None:
     """What a kill right after the decision leaves is the decision alone."""
-    other = Commands(tmp_path / "other")
+    other = Warm(tmp_path / "other")
     other.registry.mkdir()
     left = {"store": store, "owner": "0" * 32}
     (other.registry / "store.json").write_text(json.dumps(left))
@@ -102,7 +103,7 @@ def test_a_kill_before_the_claim_skips_no_claim(store: str, tmp_path: Path) -> N
     assert json.loads((other.registry / "store.json").read_text()) == left  # another process may count on it
     (other.registry / "store.json").write_text(json.dumps(left | {"store": f"{store}-free"}))
     other.done("db", "create")
-    third = Commands(tmp_path / "third", variables={"BENCHLOCK_STORE": f"{store}-free"})
+    third = Warm(tmp_path / "third", variables={"BENCHLOCK_STORE": f"{store}-free"})
     assert f"({'0' * 32})" in third.error(1, "db", "create")["message"]
 
 
@@ -139,7 +140,7 @@ def test_many_that_make_one_registry_decide_once(store: str, tmp_path: Path, mon
     ],
 )
 def test_what_is_no_repository_is_refused(text: str, tmp_path: Path) -> None:
-    Commands(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "db", "create")
+    Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": text}).error(2, "db", "create")
     assert not (tmp_path / "registry" / "store.json").exists()
 
 
@@ -150,7 +151,7 @@ def test_a_server_that_is_not_there(scheme: str, tmp_path: Path) -> None:
         "oci": {"BENCHLOCK_STORE": f"oci+http://{address}/x"},
         "s3": ObjectServer(f"http://{address}").environment | {"BENCHLOCK_STORE": "s3://bucket/x"},
     }[scheme]
-    error = Commands(tmp_path / "registry", variables=variables).error(5, "db", "create")
+    error = Warm(tmp_path / "registry", variables=variables).error(5, "db", "create")
     assert "cannot be" in error["message"]
     assert address in str(error)
     assert not (tmp_path / "registry" / "store.json").exists()
@@ -180,7 +181,7 @@ def test_garbage_goes_in_both_places_and_copies_where_asked(
         registry.collect_garbage()
     assert published.done("verify").items() >= {"blobs": count, "damaged": []}.items()
     assert len(local_blobs(published)) == count
-    local = Commands(tmp_path / "local")
+    local = Warm(tmp_path / "local")
     local.done("db", "create")
     error = local.error(2, "gc", "--local")
     assert "requires a registry with its blobs in an OCI repository" in error["message"]
@@ -226,7 +227,7 @@ def test_the_password_of_docker_login_is_used(tmp_path: Path) -> None:
     (tmp_path / "users").write_text("author:$2y$04$vjx1geCwmzUrilxPMYEwM.MMlpLdMeEsW5XufTBxQOHD2OQvo3z5.\n")
     with serving(tmp_path, more=f"auth: {{htpasswd: {{realm: tests, path: {tmp_path}/users}}}}") as server:
         variables = {"BENCHLOCK_STORE": str(server.repository("private")), "DOCKER_CONFIG": str(tmp_path / "docker")}
-        commands = Commands(tmp_path / "registry", variables=variables)
+        commands = Warm(tmp_path / "registry", variables=variables)
         assert "docker login" in commands.error(5, "db", "create")["next"]
         (tmp_path / "docker").mkdir()
         login = {"auth": base64.b64encode(b"author:secret").decode()}

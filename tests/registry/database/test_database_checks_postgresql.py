@@ -8,7 +8,7 @@ from sqlalchemy import Engine, text
 
 from benchlock.registry.database.database_checks import describe_checks, find_storage_damage
 from benchlock.registry.database.engine import open_server
-from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.filled import fill
 from tests.support.servers.postgresql import PostgresServer, programs_with, serving
 
@@ -86,7 +86,7 @@ def test_a_user_who_is_no_superuser_is_told_that_amcheck_did_not_look(checked: E
 def test_doctor_says_what_is_not_checked(postgresql: PostgresServer, tmp_path: Path) -> None:
     """The server of the suite has neither the extension nor page checksums."""
     with postgresql.database() as address:
-        commands = Commands(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
+        commands = Warm(tmp_path / "registry", variables={"BENCHLOCK_DATABASE": address})
         commands.done("db", "create")
         integrity = commands.done("doctor")["integrity"]
     assert integrity.startswith("no errors in pages and indexes; page checksums are off: ")

@@ -16,8 +16,8 @@ import pytest
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.registry.manifests import plain
-from tests.support.api.commands import Commands
 from tests.support.api.serving import Served, service
+from tests.support.api.warm import Warm
 from tests.support.registry.frameworks import framework
 from tests.support.servers.postgresql import EMPTY, PostgresServer
 
@@ -98,7 +98,7 @@ def test_what_was_answered_is_kept_and_the_rest_is_whole_or_not_there(
     with service(registry, variables=variables) as served, httpx.Client(base_url=served.url, timeout=60) as client:
         assert {one: content_of(client, one, promised=True) for one in answered} == answered
         there = [one for one in unanswered if content_of(client, one, promised=False)]
-    assert Commands(registry, variables=variables).done("verify")["damaged"] == []
+    assert Warm(registry, variables=variables).done("verify")["damaged"] == []
     with capsys.disabled():
         sys.stdout.write(
             f"\n{ROUNDS} services killed: {len(answered)} answered, {len(there)} of {len(unanswered)} more are there\n"

@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 610,
-    "lines": 111_800,
+    "lines": 112_030,
     "imports inside functions": 139,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,

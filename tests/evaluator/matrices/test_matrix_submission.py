@@ -232,7 +232,10 @@ def test_the_isolation_and_the_permission_of_code_are_those_of_every_job(bench: 
         }
         return {cell: (one.digest, allow_code) for cell, one in wants.items()}
 
-    for isolation, allow_code in ((None, False), ("container", False), ("process", True), (None, True)):
+    asked: tuple[tuple[Isolation | None, bool], ...] = (
+        (None, False), ("container", False), ("process", True), (None, True)
+    )  # fmt: skip
+    for isolation, allow_code in asked:
         stated = {"isolation": isolation, "allow_code": allow_code or None}
         runs = submit(**{key: value for key, value in stated.items() if value is not None})
         assert len(read_wants(runs)) == 5

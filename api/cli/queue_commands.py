@@ -56,10 +56,13 @@ JOB = click.argument("job", metavar="JOB", callback=complete_job_id, help="Job i
     "--machine", metavar="NAME", default="", help="Name of this machine; default: derived from its system id."
 )
 @click.option("--once", is_flag=True, help="Exit after one job.")
+@click.option("--until-idle", is_flag=True, help="Exit when no queued job fits this machine.")
 @click.option("--processes", is_flag=True, help="Also run jobs as processes: as your user, without isolation.")
 @click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
 @click.pass_obj
-def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
+def worker(
+    invocation: Invocation, machine: str, *, once: bool, until_idle: bool, processes: bool, allow_code: bool
+) -> None:
     """Run jobs from the queue on this machine.
 
     Jobs run one at a time, in containers.
@@ -77,7 +80,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, _say_step)
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, _say_step)
-    count = agent.work(once=once)
+    count = agent.work(once=once, until_idle=until_idle)
     if invocation.as_json:
         output.print_json({"machine": agent.machine, "jobs": count})
 

@@ -1,0 +1,105 @@
+"""Workers that a real Ray cluster of three nodes starts, on the loopback and with a token.
+
+Everything is struck once: raylets, tasks of Ray, workers, the container, the database, the service and the launcher.
+BENCHLOCK_KILLS says how many times instead, the head included; ``benchmarks/ray_faults.py`` counts a hundred.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.evaluator.ray_site import HOSTS, RaySite, inspected, node_variables, ray_site
+from tests.support.evaluator.struck_site import check_jobs, overlaps, recorded_events, tell
+from tests.support.servers.ray_nodes import RayNodes, ray_nodes
+from tests.support.system.python_image import PythonImage, make_image
+from tests.support.system.remains import containers, processes
+from tests.support.system.striking import Program
+
+SEED = int(os.environ.get("BENCHLOCK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> PythonImage:
+    return make_image(tmp_path_factory.mktemp("python"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, engine_url: str) -> Iterator[RayNodes]:
+    with ray_nodes(node_variables(tmp_path_factory.mktemp("nodes"), engine_url)) as found:
+        yield found
+
+
+@pytest.fixture
+def ray(tmp_path: Path, cluster: RayNodes, engine_url: str) -> Iterator[RaySite]:
+    with ray_site(tmp_path, cluster, engine_url, SEED) as found:
+        for one in found.site.all:
+            if isinstance(one, Program):
+                one.start()
+        yield found
+
+
+@pytest.mark.engine
+def test_no_secret_is_found_where_ray_or_the_host_shows_it(ray: RaySite, image: PythonImage, engine_url: str) -> None:
+    site, secret = ray.site, ray.secret.encode()
+    site.submit(image, ["container", "process"])
+    seen = b""
+    with site.mending():
+        while not site.is_over():
+            seen += inspected(engine_url).encode() + shown_by_processes()
+            time.sleep(0.2)
+    assert site.rows("SELECT state, count(*) FROM jobs GROUP BY state") == [("done", 2)]
+    assert b"--token-file" in seen
+    assert secret not in seen
+    told = shown_by_ray(ray.cluster)
+    assert b"worker-token" in told, "the path of the file is no secret, and is shown"
+    assert secret not in told
+    written = [path for folder in (ray.cluster.folder, site.folder) for path in folder.rglob("*") if path.is_file()]
+    assert [path for path in written if secret in path.read_bytes()] == [site.folder / "worker-token"]
+
+
+@pytest.mark.engine
+def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
+    ray: RaySite, image: PythonImage, engine_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = ray.site
+    victims = [victim for victim, weight in site.others if weight]
+    names = {victim.name for victim in victims}
+    with recorded_events(engine_url, site.folder / "events") as events:
+        asked = site.submit(image, ["container", "process"] * len(names))
+        with site.mending():
+            for name in site.numbers.sample(sorted(names), len(names)):
+                site.wait_until(site.is_at_work, 20)
+                site.strike(site.numbers.choice([victim for victim in victims if victim.name == name]))
+            site.mend(float("inf"))
+            site.wait_until(site.is_over, 300)
+    told = {"seed": SEED, **tell(site, asked, events)}
+    with capsys.disabled():
+        sys.stdout.write(f"\n{told}\n" * ("BENCHLOCK_SEED" in os.environ))
+    check_jobs(site, asked, told, 0.5)
+    assert overlaps(site, events, sorted(set(HOSTS.values()))) == []
+    assert ray.launcher.ask_to_end() in (0, -15)
+    for victim in site.all:
+        victim.end()
+    assert (processes(site.folder), containers(site.commands)) == ([], [])
+
+
+def shown_by_processes() -> bytes:
+    """The command lines and the environments of all processes of this host."""
+    found = []
+    for path in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
+        with suppress(OSError):  # it ended meanwhile
+            found.append(path.read_bytes())
+    return b"\n".join(found)
+
+
+def shown_by_ray(cluster: RayNodes) -> bytes:
+    words = [sys.executable, "-m", "tests.support.servers.ray_dump", cluster.address]
+    own = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return subprocess.run(words, env=os.environ | cluster.variables | own, capture_output=True, check=True).stdout

@@ -1,0 +1,17 @@
+"""Print what the head of a Ray cluster tells anyone with its token: nodes, jobs, workers, tasks and its stored keys."""
+
+import sys
+
+import ray
+from ray._private.state import state
+from ray._raylet import GcsClient  # type: ignore[attr-defined] # made in C
+
+NAMESPACES = (b"cluster", b"fun", b"job", b"job_submission", b"tracing", b"session", b"dashboard", b"_autoscaler", None)
+
+if __name__ == "__main__":
+    ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)  # type: ignore[arg-type]
+    client = GcsClient(address=sys.argv[1])
+    sys.stdout.write(f"{state.node_table()}\n{state.job_table()}\n{state.workers()}\n{state.profile_events()}\n")
+    for namespace in NAMESPACES:
+        for key in client.internal_kv_keys(b"", namespace=namespace):
+            sys.stdout.write(f"{key!r}: {client.internal_kv_get(key, namespace=namespace)!r}\n")

@@ -4,7 +4,7 @@ import random
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -33,12 +33,13 @@ def node_variables(folder: Path, engine: str) -> Mapping[str, Mapping[str, str]]
 
 @dataclass
 class RaySite:
-    """The site, its cluster, and the secret of its workers in a file."""
+    """The site, its cluster, the secret of its workers, which is in a file, and the jobs that were queued."""
 
     site: Site
     cluster: RayNodes
     secret: str
     launcher: Program
+    asked: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager

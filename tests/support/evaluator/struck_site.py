@@ -55,7 +55,10 @@ class Site:
         return [*self.workers, *(one for one, _ in self.others)]
 
     def submit(self, image: PythonImage, wanted: Iterable[str]) -> dict[str, str]:
-        """Queue jobs; each with what was ``wanted``: the isolation that it asks for, or ``killer`` where it kills."""
+        """Queue jobs; each with what was ``wanted``: the isolation that it asks for, or how it is as a process.
+
+        That is ``killer`` if it kills its worker, ``long`` if it lasts long, or ``empty``.
+        """
         registry = open_registry(str(self.commands.registry), print)
         try:
             assert isinstance(registry.store, LocalStore)
@@ -63,9 +66,9 @@ class Site:
             evaluation = stubbed(registry.store, self.folder, image)
             found: dict[str, str] = {}
             for number, kind in enumerate(wanted):
-                longest = 2 * self.lease if kind == "container" else self.lease / 2
-                seconds, failure = round(self.numbers.uniform(0.1, longest), 2), "kills" * (kind == "killer")
-                lock = evaluation.holding(seconds, failure, self.log).lock(metrics=(), number=number)
+                least, longest = {"container": (0.1, 2), "long": (40, 40), "empty": (0, 0)}.get(kind, (0.1, 0.5))
+                seconds, failure = self.lease * self.numbers.uniform(least, longest), "kills" * (kind == "killer")
+                lock = evaluation.holding(round(seconds, 2), failure, self.log).lock(metrics=(), number=number)
                 registry.catalogue.put_lock(lock)
                 wish = make_job_request(lock, registry.store, "container" if kind == "container" else "process", now)
                 found[queue.submit(wish).id] = kind
@@ -97,12 +100,14 @@ class Site:
                     return
             time.sleep(0.2)
 
-    def strike(self) -> None:
+    def strike(self, victim: Victim | None = None) -> str:
+        """Strike a victim, or one that is drawn; what was done to it, ``missed`` where it was not there."""
         weights = [(one, 3) for one in self.workers] + self.others
-        victim = self.numbers.choices([one for one, _ in weights], [weight for _, weight in weights])[0]
+        victim = victim or self.numbers.choices([one for one, _ in weights], [weight for _, weight in weights])[0]
         with self.turn:
             kind = victim.strike(self.numbers, time.monotonic(), 2 * self.lease)
         self.done[f"{victim.name.rstrip('123')} {kind}"] += 1
+        return kind
 
     def mend(self, now: float | None = None) -> None:
         with self.turn:
@@ -179,7 +184,7 @@ def check_jobs(site: Site, asked: dict[str, str], told: dict[str, Any], least: f
     assert set(states) == set(asked), "a job was lost"
     assert {state for state, _ in states.values()} <= {"done", "quarantined"}, told
     assert all(lost == 3 for state, lost in states.values() if state == "quarantined"), told
-    assert {states[job] for job, kind in asked.items() if kind == "killer"} == {("quarantined", 3)}, told
+    assert {states[job] for job, kind in asked.items() if kind == "killer"} <= {("quarantined", 3)}, told
     others = [states[job][0] for job, kind in asked.items() if kind != "killer"]
     assert others.count("done") >= least * len(others), told
     results = site.rows("SELECT job, run FROM job_results")

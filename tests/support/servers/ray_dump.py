@@ -11,7 +11,8 @@ NAMESPACES = (b"cluster", b"fun", b"job", b"job_submission", b"tracing", b"sessi
 if __name__ == "__main__":
     ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)  # type: ignore[arg-type]
     client = GcsClient(address=sys.argv[1])
-    sys.stdout.write(f"{state.node_table()}\n{state.job_table()}\n{state.workers()}\n{state.profile_events()}\n")
+    for table in ("node_table", "job_table", "workers", "profile_events"):
+        sys.stdout.write(f"{getattr(state, table)()}\n")
     for namespace in NAMESPACES:
         for key in client.internal_kv_keys(b"", namespace=namespace):
             sys.stdout.write(f"{key!r}: {client.internal_kv_get(key, namespace=namespace)!r}\n")

@@ -31,6 +31,7 @@ _SETTINGS: Final = {
     "RAY_health_check_period_ms": "2000",
     "RAY_health_check_timeout_ms": "4000",
 }
+_NO_TASKS: Final = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
 _MEMORY: Final = 80_000_000
 _START_SECONDS: Final = 120
 
@@ -111,7 +112,8 @@ class RayNodes:
 
     def workers(self, name: str) -> list[int]:
         """The processes of Ray that run tasks, which are children of the raylet."""
-        return [pid for pid in self._children(self.raylet(name)) if "run_worker" in _read_line(pid)]
+        lines = {pid: _read_line(pid) for pid in self._children(self.raylet(name))}
+        return [pid for pid, line in lines.items() if line.startswith("ray::") and not line.startswith(_NO_TASKS)]
 
     def agents(self, name: str) -> list[int]:
         """The workers of benchlock."""

@@ -15,6 +15,7 @@ class RayPart:
     """Processes of a node, which ``find`` finds: killed, or stopped for a while."""
 
     name: str
+    node: str
     find: Callable[[], list[int]]
     wakes: float | None = None
     stopped: list[int] = field(default_factory=list)
@@ -99,10 +100,10 @@ def parts_of(cluster: RayNodes, node: str) -> list[RayPart]:
         return [] if found is None else [found]
 
     return [
-        RayPart("raylet", raylet),
-        RayPart("worker of Ray", lambda: cluster.workers(node)),
-        RayPart("agent", lambda: cluster.agents(node)),
-        RayPart("machine", lambda: _all(cluster, node)),
+        RayPart("raylet", node, raylet),
+        RayPart("worker of Ray", node, lambda: cluster.workers(node)),
+        RayPart("agent", node, lambda: cluster.agents(node)),
+        RayPart("machine", node, lambda: _all(cluster, node)),
     ]
 
 

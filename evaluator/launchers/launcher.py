@@ -14,6 +14,7 @@ from benchlock.artifacts.errors import BenchlockError, UnavailableError
 from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.queue.job_matching import find_job_requirements
 from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
+from benchlock.registry.auth.permissions import ForbiddenError
 from benchlock.registry.lock.lockfile import Lock
 
 _ROUND: Final = 2.0
@@ -114,7 +115,7 @@ class Launcher:
         """Launch workers until a signal ends the process; wait for a queue that is unavailable.
 
         Raises:
-            BenchlockError: The queue refuses the token, or a machine of the cluster belongs to another token.
+            BenchlockError: The queue refuses the token.
         """
         while True:
             try:
@@ -156,10 +157,19 @@ class Launcher:
 
     def _fits(self, node: Node, now: float) -> bool:
         """Return whether a queued job may fit a node; it may if the machine of the node is unknown."""
-        memory = self._nodes.get(node.id, _Memory())
+        memory = self._nodes.setdefault(node.id, _Memory())
         if now < memory.retry_at:
             return False
-        return not memory.machine or now >= memory.until or self.queue.wait_for_job(MachineId(memory.machine), 0)
+        if not memory.machine or now >= memory.until:
+            return True
+        try:
+            return self.queue.wait_for_job(MachineId(memory.machine), 0)
+        except ForbiddenError as error:
+            memory.retry_at = now + _MAX_RETRY
+            self.say(
+                f"{node.name}: {error.what}; give its worker the token of the launcher, or the launcher an admin's"
+            )
+            return False
 
     def _request(self, jobs: Sequence[Job], now: float) -> None:
         """Ask for one node of each size that these jobs need."""

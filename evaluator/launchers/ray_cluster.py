@@ -104,7 +104,10 @@ class RayCluster:
             ray.wait([*self._workers], num_returns=len(self._workers), timeout=_GRACE_SECONDS)
 
     def _alive(self) -> list[dict[str, Any]]:
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        try:
+            nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        except ray.exceptions.RayError as error:
+            raise UnavailableError(f"the head of the Ray cluster does not answer: {describe_error(error)}") from error
         return [node for node in nodes if node["Alive"]]
 
 

@@ -1,7 +1,10 @@
-"""Commands for the job queue: worker, jobs, cancel, explain and machines."""
+"""Commands for the job queue: worker, jobs, cancel, explain, machines and cluster."""
 
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 import click
@@ -21,8 +24,11 @@ from benchlock.api.client.worker_setup import (
     is_remote,
 )
 from benchlock.api.client.worker_setup import open_queue as opened
-from benchlock.api.error_codes import EXIT_REFUSED
+from benchlock.api.error_codes import EXIT_INVALID, EXIT_REFUSED, EXIT_TOKEN_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.evaluator.launchers.launcher import Launcher
+from benchlock.evaluator.launchers.node_worker import WorkerOrder
+from benchlock.evaluator.launchers.ray_connection import Supervision
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
     find_machine_trouble,
@@ -32,11 +38,14 @@ from benchlock.evaluator.queue.queue_texts import (
 from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.database.engine import SchemaRevisionError
+from benchlock.registry.lock.lockfile import load
 from benchlock.registry.requests.evaluation_request import Request
 
 _T = TypeVar("_T")
 _WAIT_SECONDS: Final = 1.0
 """Seconds between two reads of what a command waits for."""
+_FINAL: Final = frozenset({0, EXIT_REFUSED, EXIT_INVALID, EXIT_TOKEN_REFUSED})
+"""Exit codes of a launcher that is not started again."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 
 
@@ -187,6 +196,72 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
         [entry.id, machine_state(entry), describe_machine(entry), find_machine_trouble(entry)] for entry in machine_list
     ]
     output.print_table(["machine", "state", "hardware", "why no jobs"], rows)
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Let a cluster engine start workers.
+
+    Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
+    """
+
+
+@cluster.command("ray")
+@click.option("--address", metavar="HOST:PORT", required=True, help="Address of the cluster's head.")
+@click.option("--token-file", metavar="PATH", default="", help="File on every node with the token of its worker.")
+@click.option("--processes", is_flag=True, help="Also run jobs as processes: as Ray's user, without isolation.")
+@click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
+@click.option("--attached", is_flag=True, hidden=True)
+@click.pass_obj
+def ray(
+    invocation: Invocation, address: str, token_file: str, *, processes: bool, allow_code: bool, attached: bool
+) -> None:
+    """Start workers on the nodes of a Ray cluster, one a node, while jobs are queued.
+
+    Run it on a node of the cluster. SIGTERM stops its workers, which return their jobs.
+
+    Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
+    """
+    if not is_remote(invocation.registry):
+        raise InvalidInputError(
+            "the nodes of a cluster reach only a registry on a server",
+            where=f"--registry {invocation.registry}",
+            next_step="serve the folder with `benchlock serve`, and give the URL of the server",
+        )
+    if allow_code and not processes:
+        raise InvalidInputError(
+            "--allow-code needs --processes", where="cluster ray", next_step="use --processes as well, or omit it"
+        )
+    order = WorkerOrder(invocation.registry, "", token_file, processes, allow_code)
+    if attached:
+        _launch(address, order)
+        return
+    command = [sys.executable, "-m", "benchlock.api.cli.main", "--registry", invocation.registry, "cluster", "ray"]
+    paths = ["--token-file", token_file] if token_file else []
+    words = [*command, "--attached", "--address", address, *paths, *order.flags]
+    code = Supervision(address, words, _FINAL, _say_step).run()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _launch(address: str, order: WorkerOrder) -> None:
+    """Attach this process to the cluster, and launch workers until SIGTERM or SIGINT."""
+    from benchlock.evaluator.launchers.ray_cluster import attach_cluster  # noqa: PLC0415 - Ray, which is an extra
+
+    queue = connect_queue(order.registry)
+    with attach_cluster(address, order) as attached:
+        for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
+            signal.signal(number, _interrupt)
+        say(f"attached to the Ray cluster at {address}; SIGTERM stops the workers", repeat=True)
+        try:
+            Launcher(queue, attached, lambda lock: load(queue.lock_text(lock), lock), _say_step).run()
+        except KeyboardInterrupt:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def submit(invocation: Invocation, target: str, isolation: Isolation | None, *, allow_code: bool) -> None:

@@ -17,8 +17,10 @@ from benchlock.evaluator.launchers.tethered_process import tether
 
 _GRACE_SECONDS: Final = 30.0
 """How long a worker may take to return its job after SIGTERM."""
-_LINES: Final = 4
-"""The number of last lines of a failed worker that are reported; an error has at most three."""
+_PIPE_SECONDS: Final = 1.0
+"""How long the output of an ended worker is read: a process that a killed worker left may hold the pipes open."""
+_LINES: Final = 2
+"""The number of last lines of a killed worker that are reported."""
 _MAX_MESSAGE: Final = 500
 _OF_ENGINE: Final = ("RAY_", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Prefixes of variables that Ray sets in its processes: a worker sees the host as it does without Ray."""
@@ -42,15 +44,16 @@ class WorkerOrder:
     processes: bool = False
     allow_code: bool = False
 
+    @property
+    def flags(self) -> list[str]:
+        """The options for what the worker may run."""
+        return ["--processes"] * self.processes + ["--allow-code"] * self.allow_code
+
     def words(self) -> list[str]:
         """Return the command line of the worker."""
-        flags = (
-            ("--machine", self.machine) if self.machine else (),
-            ("--processes",) if self.processes else (),
-            ("--allow-code",) if self.allow_code else (),
-        )
         command = [sys.executable, "-m", "benchlock.api.cli.main", "--registry", self.registry, "worker"]
-        return [*command, "--until-idle", "--json", *(word for flag in flags for word in flag)]
+        machine = ["--machine", self.machine] if self.machine else []
+        return [*command, "--until-idle", "--json", *machine, *self.flags]
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of the worker, made from that of a task of the engine."""
@@ -92,10 +95,10 @@ def run_worker(order: WorkerOrder) -> WorkerReport:
     assert process.stdout is not None
     assert process.stderr is not None
     lines: deque[str] = deque(maxlen=_LINES)
-    answers: list[str] = []
+    answer: list[str] = []
     readers = (
         threading.Thread(target=_forward, args=(process.stderr, lines), daemon=True),
-        threading.Thread(target=answers.extend, args=(process.stdout,), daemon=True),
+        threading.Thread(target=answer.extend, args=(process.stdout,), daemon=True),
     )
     for reader in readers:
         reader.start()
@@ -103,12 +106,27 @@ def run_worker(order: WorkerOrder) -> WorkerReport:
         code = process.wait()
     finally:
         _end(process)
-    for reader in readers:  # a killed worker's harness may hold the pipes open
-        reader.join(1.0)
-    if code:
-        return WorkerReport(code, message="; ".join(lines)[:_MAX_MESSAGE])
-    answer = json.loads("".join(answers))
-    return WorkerReport(code, answer["machine"], answer["jobs"])
+    for reader, stream in zip(readers, (process.stderr, process.stdout), strict=True):
+        reader.join(_PIPE_SECONDS)
+        if not reader.is_alive():
+            stream.close()
+    return make_report(code, "".join(answer), "; ".join(lines))
+
+
+def make_report(code: int, answer: str, lines: str) -> WorkerReport:
+    """Return the report on a worker.
+
+    Args:
+        code: Its exit code.
+        answer: The JSON document that it wrote: what it did, or its error. A killed worker wrote none.
+        lines: The last lines that it wrote.
+    """
+    document = json.loads(answer) if answer else {}
+    if code == 0:
+        return WorkerReport(code, document["machine"], document["jobs"])
+    error = document.get("error", {})
+    parts = filter(None, (error.get("message", lines), error.get("next")))
+    return WorkerReport(code, message="; next: ".join(parts)[:_MAX_MESSAGE])
 
 
 def _forward(stream: IO[str], lines: deque[str]) -> None:

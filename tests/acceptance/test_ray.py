@@ -4,6 +4,7 @@ Everything is struck once: raylets, tasks of Ray, workers, the container, the da
 BENCHLOCK_KILLS says how many times instead, the head included; ``benchmarks/ray_faults.py`` counts a hundred.
 """
 
+import json
 import os
 import random
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +68,31 @@ def test_no_secret_is_found_where_ray_or_the_host_shows_it(ray: RaySite, image: 
 
 
 @pytest.mark.engine
+def test_a_cluster_refuses_another_token_and_the_launcher_says_so(ray: RaySite, tmp_path: Path) -> None:
+    other = tmp_path / "token"
+    other.write_text("0" * 64)
+    variables = {**ray.cluster.variables, "RAY_AUTH_TOKEN_PATH": str(other)}
+    commands = replace(ray.site.commands, variables=variables)
+    words = ("--registry", "http://127.0.0.1:1", "cluster", "ray", "--address", ray.cluster.address)
+    assert "refuses the token" in commands.error(1, *words)["message"]
+
+
+@pytest.mark.engine
+def test_a_node_that_is_missing_is_a_demand_of_the_autoscaler_until_it_arrives(cluster: RayNodes) -> None:
+    words = [sys.executable, "-m", "tests.support.servers.ray_demand", cluster.address]
+    variables = os.environ | cluster.script_variables
+    with subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True) as script:
+        assert script.stdout is not None
+        assert json.loads(script.stdout.readline()) == [{"CPU": 3.0}]
+        try:
+            cluster.finish("n4", cluster.starting("n4", cpus=3))
+            assert json.loads(script.stdout.readline()) == ["n4"]
+            assert script.wait() == 0
+        finally:
+            cluster.kill("n4")
+
+
+@pytest.mark.engine
 def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     ray: RaySite, image: PythonImage, engine_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,5 +135,5 @@ def shown_by_processes() -> bytes:
 
 def shown_by_ray(cluster: RayNodes) -> bytes:
     words = [sys.executable, "-m", "tests.support.servers.ray_dump", cluster.address]
-    own = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    return subprocess.run(words, env=os.environ | cluster.variables | own, capture_output=True, check=True).stdout
+    variables = os.environ | cluster.script_variables
+    return subprocess.run(words, env=variables, capture_output=True, check=True).stdout

@@ -48,4 +48,5 @@ def test_a_worker_sees_the_host_as_without_the_engine_and_its_token_as_a_file() 
 def test_a_worker_that_cannot_start_is_reported_with_what_it_said() -> None:
     report = run_worker(WorkerOrder("http://bench.example"))
     assert (report.code, report.machine, report.jobs) == (2, "", 0)
-    assert "https" in report.message
+    assert report.message.startswith("http://bench.example is not encrypted")
+    assert "; next: " in report.message

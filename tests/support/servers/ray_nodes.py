@@ -56,15 +56,20 @@ class RayNodes:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process needs to reach the cluster."""
+        """What the launcher needs to reach the cluster."""
         return _SETTINGS | {"RAY_AUTH_TOKEN_PATH": str(self.token_file)}
 
-    def starting(self, name: str) -> "subprocess.Popen[bytes]":
+    @property
+    def script_variables(self) -> dict[str, str]:
+        """What any script needs to reach it."""
+        return self.variables | {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+    def starting(self, name: str, cpus: int = 2) -> "subprocess.Popen[bytes]":
         """The command that starts a node, which ends when the node is there."""
         place = (
             ["--head", f"--port={self.port}", "--num-cpus=0", "--include-dashboard=false"]
             if name == HEAD
-            else [f"--address={self.address}", "--num-cpus=2", f"--labels=benchlock.org/machine={name}"]
+            else [f"--address={self.address}", f"--num-cpus={cpus}", f"--labels=benchlock.org/machine={name}"]
         )
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("BENCHLOCK_", "RAY_"))}
         own = {"RAY_AUTH_MODE": "token", _MARK: self._mark(name)} | dict(self.nodes.get(name, {}))

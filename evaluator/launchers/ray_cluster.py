@@ -56,7 +56,7 @@ class RayCluster:
     def start(self, node: Node) -> None:
         """Start a worker, which takes all of the node: Ray places nothing beside a measurement."""
         work = ray.remote(run_worker).options(
-            name=f"benchlock worker on {node.name}",
+            name=f"worker on {node.name}",
             num_cpus=node.cpus,
             num_gpus=node.gpus,
             max_retries=0,
@@ -85,7 +85,7 @@ class RayCluster:
                 ray.cancel(self._demands.pop(size)[1])
         for size in sizes - self._demands.keys() - arrived.keys():
             task = ray.remote(_find_own_node).options(
-                name="a new node for benchlock",
+                name="new node",
                 num_cpus=size.cpus,
                 num_gpus=size.gpus,
                 max_retries=0,

@@ -53,7 +53,7 @@ def check_cluster(address: str) -> dict[str, str]:
     """
     if _ADDRESS.fullmatch(address) is None:
         raise InvalidInputError(
-            f"invalid address {address!r}", where="--address", next_step="write HOST:PORT, as `ray start` printed it"
+            f"invalid address {address!r}", where=address, next_step="write HOST:PORT, as `ray start` printed it"
         )
     try:
         own = version("ray")

@@ -107,8 +107,7 @@ def time_tasks(cluster: RayNodes, count: int, folder: Path) -> float:
     folder.mkdir()
     (folder / "tasks.json").write_text(json.dumps([0.0] * (count + 4)))
     words = [sys.executable, "-m", "benchmarks.launching.plain_tasks", cluster.address, str(folder)]
-    own = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    subprocess.run([*words, str(folder / "results")], env={**os.environ, **cluster.variables, **own}, check=True)
+    subprocess.run([*words, str(folder / "results")], env={**os.environ, **cluster.script_variables}, check=True)
     times = sorted(json.loads(line)["at"] for line in (folder / "results").read_text().splitlines())
     return float(times[-1] - times[3]) / count
 
@@ -118,6 +117,7 @@ def outcome_table(jobs: Outcome, tasks: Outcome, own_job: float, plain_job: floa
     rows = [
         ("jobs, faults", f"{jobs.jobs}, {jobs.faults.total()}", f"{tasks.jobs}, {tasks.faults.total()}"),
         ("results lost", str(jobs.lost), str(tasks.lost)),
+        ("set aside after the loss of three machines, and said so", str(jobs.set_aside), "-"),
         ("results doubled, or measured to the end more than once", str(jobs.doubled), str(tasks.doubled)),
         ("measurements side by side on a host", str(jobs.overlaps), str(tasks.overlaps)),
         ("seconds a job without a length", f"{own_job:.2f}", f"{plain_job:.2f}"),

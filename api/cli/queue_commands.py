@@ -216,9 +216,9 @@ def cluster() -> None:
 def ray(
     invocation: Invocation, address: str, token_file: str, *, processes: bool, allow_code: bool, attached: bool
 ) -> None:
-    """Start workers on the nodes of a Ray cluster, one a node, while jobs are queued.
+    """Start workers on the nodes of a Ray cluster.
 
-    Run it on a node of the cluster. SIGTERM stops its workers, which return their jobs.
+    Each node that fits a queued job has one worker. Run it on a node of the cluster. SIGTERM stops its workers, which return their jobs.
 
     Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
     """

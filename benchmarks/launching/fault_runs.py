@@ -30,8 +30,8 @@ HEAD_EVERY = 40
 class Outcome:
     """What became of jobs or tasks.
 
-    ``lost`` have no result, ``doubled`` have several, or were measured to the end more than once, and ``overlaps`` are
-    pairs of measurements on one host at once.
+    ``lost`` have no result, and are not ``set_aside``; ``doubled`` have several, or were measured to the end more than
+    once; ``overlaps`` are pairs of measurements on one host at once.
     """
 
     jobs: int
@@ -40,6 +40,7 @@ class Outcome:
     doubled: int
     overlaps: int
     minutes: float
+    set_aside: int = 0
     more: dict[str, object] = field(default_factory=dict)
 
 
@@ -77,6 +78,7 @@ def strike_jobs(ray: RaySite, image: PythonImage, engine: str, faults: int) -> O
         sum(number > 1 for number in (*results.values(), *done.values())),
         len(overlaps(site, events, sorted(set(HOSTS.values())))),
         (time.monotonic() - begin) / 60,
+        len(quarantined),
         {
             "states": dict(states),
             "leases": dict(Counter(ended for (ended,) in site.rows("SELECT ended FROM leases"))),
@@ -93,8 +95,7 @@ def strike_tasks(cluster: RayNodes, folder: Path, seed: int, faults: int) -> Out
     (folder / "tasks.json").write_text(json.dumps(seconds))
     results = folder / "results"
     words = [sys.executable, "-m", "benchmarks.launching.plain_tasks", cluster.address, str(folder), str(results)]
-    own = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    driver = Program("script", words, {**os.environ, **cluster.variables, **own}, folder / "script.log")
+    driver = Program("script", words, {**os.environ, **cluster.script_variables}, folder / "script.log")
     parts: list[tuple[Victim, int]] = [(driver, 2)]
     for name in HOSTS:
         parts += [(part, 2) for part in parts_of(cluster, name) if part.name != "agent"]
@@ -142,7 +143,7 @@ def strike_tasks(cluster: RayNodes, folder: Path, seed: int, faults: int) -> Out
         "stored more than once": sum(number > 1 for number in well.values()),
     }
     lost, doubled = count - len(well), sum(number > 1 for number in ends.values())
-    return Outcome(count, done, lost, doubled, pairs, (time.monotonic() - begin) / 60, more)
+    return Outcome(count, done, lost, doubled, pairs, (time.monotonic() - begin) / 60, more=more)
 
 
 def is_complete(results: Path, count: int) -> bool:

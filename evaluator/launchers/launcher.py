@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, UnavailableError
+from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.queue.job_matching import find_job_requirements
 from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
@@ -60,7 +61,8 @@ class NodeSize:
 
     def __str__(self) -> str:
         """Return the size in words."""
-        return f"{self.cpus} CPUs" + (f" and {self.gpus} GPUs" if self.gpus else "")
+        gpus = f" and {format_count(self.gpus, 'GPU')}" if self.gpus else ""
+        return format_count(self.cpus, "CPU") + gpus
 
 
 class Cluster(Protocol):

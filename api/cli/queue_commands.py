@@ -218,7 +218,8 @@ def ray(
 ) -> None:
     """Start workers on the nodes of a Ray cluster.
 
-    Each node that fits a queued job has one worker. Run it on a node of the cluster. SIGTERM stops its workers, which return their jobs.
+    Each node that fits a queued job has one worker. Run it on a node of the cluster. SIGTERM stops its workers, which
+    return their jobs.
 
     Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
     """

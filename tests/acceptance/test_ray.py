@@ -100,12 +100,12 @@ def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     victims = [victim for victim, weight in site.others if weight]
     names = sorted({victim.name for victim in victims} - {"container"})  # which is there at the beginning
     with recorded_events(engine_url, site.folder / "events") as events:
-        ray.asked |= site.submit(image, ["container", "process"] * 6)
+        ray.asked |= site.submit(image, ["container", "process"] * 4)
         with site.mending():
             for name in ["container", *site.numbers.sample(names, len(names))]:
-                site.wait_until(site.is_at_work, 10)
+                site.wait_until(site.is_at_work, 5)
                 choices = [victim for victim in victims if victim.name == name]
-                site.wait_until(partial(strike_one, site, choices), 10)
+                site.wait_until(partial(strike_one, site, choices), 5)
             site.mend(float("inf"))
             site.wait_until(site.is_over, 300)
     told = {"seed": SEED, **tell(site, ray.asked, events)}

@@ -18,7 +18,7 @@ def main(address: str) -> None:
         told = False
         while not (arrived := cluster.request(SIZES)):
             demands = get_cluster_status(address).resource_demands.ray_task_actor_demand
-            bundles = [each.bundle for demand in demands for each in demand.bundles_by_count]
+            bundles = [dict(each.bundle) for demand in demands for each in demand.bundles_by_count]
             if bundles and not told:
                 tell(bundles)
                 told = True

@@ -211,7 +211,7 @@ def cluster() -> None:
 @click.option("--token-file", metavar="PATH", default="", help="File on every node with the token of its worker.")
 @click.option("--processes", is_flag=True, help="Also run jobs as processes: as Ray's user, without isolation.")
 @click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
-@click.option("--attached", is_flag=True, hidden=True, help="Attach this process; the command starts itself with it.")
+@click.option("--attached", is_flag=True, help="End when the cluster is lost, instead of attaching again.")
 @click.pass_obj
 def ray(
     invocation: Invocation, address: str, token_file: str, *, processes: bool, allow_code: bool, attached: bool

@@ -4,6 +4,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,7 @@ from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import append_commands, say
 from benchlock.api.cli.run_options import complete_id
 from benchlock.api.client.id_prefixes import Candidates, describe_model, describe_moment
+from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.worker_setup import (
     WorkerPermissions,
     build_agent,
@@ -26,8 +28,9 @@ from benchlock.api.client.worker_setup import (
 from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_INVALID, EXIT_REFUSED, EXIT_TOKEN_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
-from benchlock.evaluator.launchers.launcher import Launcher
+from benchlock.evaluator.launchers.launcher import Cluster, Launcher
 from benchlock.evaluator.launchers.node_worker import WorkerOrder
+from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
 from benchlock.evaluator.launchers.ray_connection import Supervision
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
@@ -68,9 +71,19 @@ JOB = click.argument("job", metavar="JOB", callback=complete_job_id, help="Job i
 @click.option("--until-idle", is_flag=True, help="Exit when no queued job fits this machine.")
 @click.option("--processes", is_flag=True, help="Also run jobs as processes: as your user, without isolation.")
 @click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="File for the machine and the number of jobs, at the end."
+)
 @click.pass_obj
 def worker(
-    invocation: Invocation, machine: str, *, once: bool, until_idle: bool, processes: bool, allow_code: bool
+    invocation: Invocation,
+    machine: str,
+    report: Path | None,
+    *,
+    once: bool,
+    until_idle: bool,
+    processes: bool,
+    allow_code: bool,
 ) -> None:
     """Run jobs from the queue on this machine.
 
@@ -90,8 +103,11 @@ def worker(
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, _say_step)
     count = agent.work(once=once, until_idle=until_idle)
+    answer = {"machine": agent.machine, "jobs": count}
+    if report is not None:
+        report.write_bytes(msgspec.json.encode(answer))
     if invocation.as_json:
-        output.print_json({"machine": agent.machine, "jobs": count})
+        output.print_json(answer)
 
 
 def _say_step(text: str) -> None:
@@ -223,12 +239,7 @@ def ray(
 
     Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
     """
-    if not is_remote(invocation.registry):
-        raise InvalidInputError(
-            "the nodes of a cluster reach only a registry on a server",
-            where=f"--registry {invocation.registry}",
-            next_step="serve the folder with `benchlock serve`, and give the URL of the server",
-        )
+    _require_server(invocation)
     if allow_code and not processes:
         raise InvalidInputError(
             "--allow-code needs --processes", where="cluster ray", next_step="use --processes as well, or omit it"
@@ -249,16 +260,78 @@ def _launch(address: str, order: WorkerOrder) -> None:
     """Attach this process to the cluster, and launch workers until SIGTERM or SIGINT."""
     from benchlock.evaluator.launchers.ray_cluster import attach_cluster  # noqa: PLC0415 - Ray, which is an extra
 
-    queue = connect_queue(order.registry)
     with attach_cluster(address, order) as attached:
-        for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
-            signal.signal(number, _interrupt)
         say(f"attached to the Ray cluster at {address}; SIGTERM stops the workers", repeat=True)
-        try:
-            Launcher(queue, attached, lambda lock: load(queue.lock_text(lock), lock), _say_step).run()
-        except KeyboardInterrupt:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_IGN)
+        _run_launcher(connect_queue(order.registry), attached)
+
+
+@cluster.command("kubernetes")
+@click.option("--image", metavar="REPOSITORY@DIGEST", required=True, help="Image of benchlock, by digest.")
+@click.option("--namespace", metavar="NAME", default="", help="Namespace of the workers; default: the current one.")
+@click.option(
+    "--token-secret", metavar="NAME", default="benchlock-worker", show_default=True, help="Secret with their token."
+)
+@click.option("--private-ca", is_flag=True, help="The Secret also has the CA of the registry's server, as ca.crt.")
+@click.option("--queue", metavar="NAME", default="", help="LocalQueue of Kueue that admits the workers.")
+@click.option(
+    "--context", metavar="NAME", default="", help="Context of the kubeconfig; default: this pod, or the current."
+)
+@click.option("--allow-code", is_flag=True, help="Also run code of models.")
+@click.pass_obj
+def kubernetes(  # noqa: PLR0913 - one for each option
+    invocation: Invocation,
+    image: str,
+    namespace: str,
+    token_secret: str,
+    queue: str,
+    context: str,
+    *,
+    private_ca: bool,
+    allow_code: bool,
+) -> None:
+    """Start workers on the nodes of a Kubernetes cluster.
+
+    Each queued job has a worker of its own, as a Job of Kubernetes. Jobs run as processes in a pod. SIGTERM stops the
+    command, and no worker.
+
+    Example: benchlock --registry https://bench.example cluster kubernetes --image benchlock@sha256:…
+    """
+    _require_server(invocation)
+    template = WorkerTemplate(invocation.registry, image, token_secret, queue, private_ca, allow_code)
+    try:
+        from benchlock.evaluator.launchers.kubernetes_cluster import attach_cluster  # noqa: PLC0415 - of an extra
+    except ModuleNotFoundError as error:
+        if error.name != "kubernetes":
+            raise
+        raise InvalidInputError(
+            "the client of Kubernetes is not installed",
+            where="cluster kubernetes",
+            next_step="install it with: pip install 'benchlock[kubernetes]'",
+        ) from None
+    attached = attach_cluster(context, namespace, template)
+    where = f"starting workers in the namespace {attached.namespace}"
+    say(f"{where}; SIGTERM stops the command, and no worker", repeat=True)
+    _run_launcher(connect_queue(invocation.registry), attached)
+
+
+def _require_server(invocation: Invocation) -> None:
+    if not is_remote(invocation.registry):
+        raise InvalidInputError(
+            "the nodes of a cluster reach only a registry on a server",
+            where=f"--registry {invocation.registry}",
+            next_step="serve the folder with `benchlock serve`, and give the URL of the server",
+        )
+
+
+def _run_launcher(queue: RemoteQueue, engine: Cluster) -> None:
+    """Launch workers until SIGTERM or SIGINT."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
+        signal.signal(number, _interrupt)
+    try:
+        Launcher(queue, engine, lambda lock: load(queue.lock_text(lock), lock), _say_step).run()
+    except KeyboardInterrupt:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -25,6 +25,7 @@ HEAVY = (
     "docker",
     "dvc",
     "huggingface_hub",
+    "kubernetes",
     "pyarrow",
     "ray",
 )

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
@@ -14,6 +15,9 @@ from benchlock.api.cli.command_group import benchlock
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_settings import Settings
 from benchlock.api.local.local_registry import open_registry
+from benchlock.evaluator.launchers.launcher import NodeSize
+from benchlock.evaluator.launchers.pod_manifests import Resources, WorkerTemplate, render_demand, render_worker
+from tests.support.servers.web import CERTIFICATE, TLS
 from tests.support.system.deployed import ROOT
 
 BASE = ROOT / "deploy" / "kubernetes"
@@ -31,7 +35,21 @@ OBJECTS = {
     "Service/database",
     "StatefulSet/database",
 }
-READ_BY_LIBRARIES = {"PGPASSWORD"}
+ADDED = {
+    "ClusterRole/benchlock-controller",
+    "ClusterRoleBinding/benchlock-controller",
+    "ConfigMap/controller",
+    "ConfigMap/tls",
+    "Deployment/controller",
+    "NetworkPolicy/demands",
+    "NetworkPolicy/workers",
+    "Role/controller",
+    "RoleBinding/controller",
+    "ServiceAccount/controller",
+}
+ADDED_PODS = {"Deployment/controller"}
+READ_BY_LIBRARIES = {"PGPASSWORD", "SSL_CERT_FILE"}
+READ_BY_MANIFESTS = {"WORKER_IMAGE"}
 
 
 def render(folder: Path) -> dict[str, dict[str, Any]]:
@@ -44,9 +62,27 @@ def render(folder: Path) -> dict[str, dict[str, Any]]:
     return {f"{one['kind']}/{one['metadata']['name']}": one for one in documents}
 
 
+def overlay(name: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """The objects of an overlay of the page, beside a checkout; names of generated objects lose their digest."""
+    found = re.search(rf"```yaml\n    # {name}/kustomization.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    (folder / name).mkdir()
+    shutil.copytree(BASE, folder / "benchlock" / "deploy" / "kubernetes")
+    text = re.sub("^    ", "", found[1].replace("sha256:…", DIGEST), flags=re.MULTILINE)
+    (folder / name / "kustomization.yaml").write_text(text)
+    return {
+        key.replace("ConfigMap/tls-", "ConfigMap/tls ").split()[0]: one for key, one in render(folder / name).items()
+    }
+
+
 @pytest.fixture(scope="module")
 def objects() -> dict[str, dict[str, Any]]:
     return render(BASE)
+
+
+@pytest.fixture(scope="module")
+def with_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return overlay("workers", tmp_path_factory.mktemp("workers"))
 
 
 def pods_of(objects: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -56,7 +92,19 @@ def pods_of(objects: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         "benchlock": objects["Deployment/benchlock"]["spec"]["template"],
         "database": objects["StatefulSet/database"]["spec"]["template"],
         "upgrade": cron["template"],
+        **{name.partition("/")[2]: one["spec"]["template"] for name, one in objects.items() if name in ADDED_PODS},
     }
+
+
+def parse(words: list[str]) -> click.Context:
+    """The command as click takes it; an option that is not there is an error."""
+    context = benchlock.make_context("benchlock", list(words))
+    while isinstance(context.command, click.Group):
+        command = context.command.get_command(context, words[0])
+        assert command is not None
+        context = command.make_context(words[0], words[1:], parent=context)
+        words = words[1:]
+    return context
 
 
 def test_every_object_is_valid(objects: dict[str, dict[str, Any]]) -> None:
@@ -69,13 +117,7 @@ def test_every_object_is_valid(objects: dict[str, dict[str, Any]]) -> None:
 
 
 def test_the_overlay_of_the_page_names_every_image_by_its_digest(tmp_path: Path) -> None:
-    found = re.search(r"```yaml\n    # overlay/kustomization.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert found is not None
-    (tmp_path / "overlay").mkdir()
-    shutil.copytree(BASE, tmp_path / "benchlock" / "deploy" / "kubernetes")
-    text = re.sub("^    ", "", found[1].replace("sha256:…", DIGEST), flags=re.MULTILINE)
-    (tmp_path / "overlay" / "kustomization.yaml").write_text(text)
-    objects = render(tmp_path / "overlay")
+    objects = overlay("overlay", tmp_path)
     images = {container["image"] for pod in pods_of(objects).values() for container in pod["spec"]["containers"]}
     assert images == {f"registry.example.org/benchlock@{DIGEST}", f"postgres@{DIGEST}"}
     assert {one["metadata"]["namespace"] for one in objects.values()} == {"benchlock"}
@@ -87,10 +129,7 @@ def test_commands_variables_and_probes_are_those_of_the_service(
     pods = pods_of(objects)
     (service,), (upgrade,) = (pods[name]["spec"]["containers"] for name in ("benchlock", "upgrade"))
     for container in (service, upgrade):
-        group = benchlock.make_context("benchlock", list(container["args"]))
-        command = benchlock.get_command(group, container["args"][0])
-        assert command is not None
-        command.make_context(container["args"][0], container["args"][1:], parent=group)
+        parse(container["args"])
     sources = "\n".join(path.read_text() for path in (ROOT / "api").rglob("*.py"))
     variables = {*objects["ConfigMap/benchlock"]["data"], *(one["name"] for one in service["env"])}
     for name in variables - READ_BY_LIBRARIES:
@@ -105,12 +144,14 @@ def test_commands_variables_and_probes_are_those_of_the_service(
         assert service[probe]["httpGet"]["path"] in routes
 
 
-def test_no_container_has_more_than_it_needs(objects: dict[str, dict[str, Any]]) -> None:
+@pytest.mark.parametrize("rendered", ["objects", "with_workers"])
+def test_no_container_has_more_than_it_needs(rendered: str, request: pytest.FixtureRequest) -> None:
+    objects = request.getfixturevalue(rendered)
     user = re.search(r"useradd --uid (\d+)", (ROOT / "Dockerfile").read_text())
     assert user is not None
     for name, pod in pods_of(objects).items():
         spec = pod["spec"]
-        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["automountServiceAccountToken"] is (name == "controller"), name
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         if name != "database":
@@ -135,3 +176,69 @@ def test_the_database_is_reached_by_the_service_alone(objects: dict[str, dict[st
     assert objects["NetworkPolicy/deny"]["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
     for name in ("benchlock", "database"):
         assert objects[f"Service/{name}"]["spec"]["selector"] == {"app.kubernetes.io/name": labels[name]}
+
+
+def test_the_component_adds_the_controller_and_tls(with_workers: dict[str, dict[str, Any]]) -> None:
+    assert with_workers.keys() == OBJECTS | ADDED
+    for one in with_workers.values():
+        kubernetes_validate.validate(one, "1.37", strict=True)
+    images = {container["image"] for pod in pods_of(with_workers).values() for container in pod["spec"]["containers"]}
+    assert images == {f"registry.example.org/benchlock-worker@{DIGEST}", f"postgres@{DIGEST}", f"nginx@{DIGEST}"}
+    for name in ("RoleBinding/controller", "ClusterRoleBinding/benchlock-controller"):
+        binding = with_workers[name]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "controller", "namespace": "benchlock"}]
+        assert f"{binding['roleRef']['kind']}/{binding['roleRef']['name']}" in ADDED
+
+
+def test_the_controller_is_started_by_options_and_variables_that_there_are(
+    with_workers: dict[str, dict[str, Any]],
+) -> None:
+    (controller,) = pods_of(with_workers)["controller"]["spec"]["containers"]
+    variables = with_workers["ConfigMap/controller"]["data"]
+    words = [re.sub(r"\$\((\w+)\)", lambda found: variables[found[1]], word) for word in controller["args"]]
+    parameters = parse(words).params
+    template = WorkerTemplate(variables["BENCHLOCK_REGISTRY"], parameters["image"], parameters["token_secret"])
+    sources = "\n".join(path.read_text() for path in (ROOT / "api").rglob("*.py"))
+    names = {*variables, *(one["name"] for one in controller["env"])} - READ_BY_LIBRARIES - READ_BY_MANIFESTS
+    for name in names:
+        assert f'"{name}"' in sources, f"nothing reads {name}"
+    volumes = {one["name"]: one for one in pods_of(with_workers)["controller"]["spec"]["volumes"]}
+    assert volumes["secret"]["secret"]["secretName"] == template.token_secret
+
+
+def test_workers_reach_the_service_and_dns_alone(with_workers: dict[str, dict[str, Any]]) -> None:
+    template = WorkerTemplate("https://benchlock", f"benchlock@{DIGEST}", "benchlock-worker")
+    jobs = {
+        "workers": render_worker(template, "n1", Resources(1000)),
+        "demands": render_demand(template, NodeSize(1, 0), []),
+    }
+    for name, job in jobs.items():
+        policy = with_workers[f"NetworkPolicy/{name}"]["spec"]
+        assert policy["podSelector"]["matchLabels"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+        assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+        assert "ingress" not in policy
+    assert "egress" not in with_workers["NetworkPolicy/demands"]["spec"]
+    service, names = with_workers["NetworkPolicy/workers"]["spec"]["egress"]
+    labels = pods_of(with_workers)["benchlock"]["metadata"]["labels"]
+    assert service == {"to": [{"podSelector": {"matchLabels": labels}}], "ports": [{"port": "https"}]}
+    assert {(one["port"], one["protocol"]) for one in names["ports"]} == {(53, "UDP"), (53, "TCP")}
+    ports = {one["name"] for one in pods_of(with_workers)["benchlock"]["spec"]["containers"][-1]["ports"]}
+    ports |= {one["name"] for one in pods_of(with_workers)["benchlock"]["spec"]["containers"][0]["ports"]}
+    assert {"http", "https"} == ports
+    assert {one["targetPort"] for one in with_workers["Service/benchlock"]["spec"]["ports"]} == ports
+    (allowed,) = with_workers["NetworkPolicy/benchlock"]["spec"]["ingress"]
+    assert {one["port"] for one in allowed["ports"]} == ports
+
+
+def test_the_configuration_of_tls_is_one_of_nginx(with_workers: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if program is None:
+        pytest.skip("needs nginx (Debian: apt-get install nginx-light)")
+    text = with_workers["ConfigMap/tls"]["data"]["nginx.conf"].replace("/tmp/", f"{tmp_path}/")
+    for name, content in (("tls.crt", CERTIFICATE), ("tls.key", TLS / "localhost.key")):
+        text = text.replace(f"/run/secrets/tls/{name}", str(content))
+    (tmp_path / "nginx.conf").write_text(text)
+    done = subprocess.run(
+        [program, "-t", "-e", "stderr", "-c", tmp_path / "nginx.conf"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -54,10 +54,10 @@ class Site:
     def all(self) -> list[Victim]:
         return [*self.workers, *(one for one, _ in self.others)]
 
-    def submit(self, image: PythonImage, wanted: Iterable[str]) -> dict[str, str]:
+    def submit(self, image: PythonImage | None, wanted: Iterable[str]) -> dict[str, str]:
         """Queue jobs; each with what was ``wanted``: the isolation that it asks for, or how it is as a process.
 
-        That is ``killer`` if it kills its worker, ``long`` if it lasts long, or ``empty``.
+        That is ``killer`` if it kills its worker, ``long`` or ``medium`` if it lasts long, or ``empty``.
         """
         registry = open_registry(str(self.commands.registry), print)
         try:
@@ -66,7 +66,9 @@ class Site:
             evaluation = stubbed(registry.store, self.folder, image)
             found: dict[str, str] = {}
             for number, kind in enumerate(wanted):
-                least, longest = {"container": (0.1, 2), "long": (40, 40), "empty": (0, 0)}.get(kind, (0.1, 0.5))
+                least, longest = {"container": (0.1, 2), "long": (40, 40), "medium": (2, 2), "empty": (0, 0)}.get(
+                    kind, (0.1, 0.5)
+                )
                 seconds, failure = self.lease * self.numbers.uniform(least, longest), "kills" * (kind == "killer")
                 lock = evaluation.holding(round(seconds, 2), failure, self.log).lock(metrics=(), number=number)
                 registry.catalogue.put_lock(lock)

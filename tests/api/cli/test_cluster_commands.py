@@ -1,0 +1,47 @@
+"""`cluster kubernetes` refuses what cannot work before anything is started."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchlock.api.cli.main import run
+
+DIGEST = f"sha256:{'a' * 64}"
+SERVER = ("--registry", "http://127.0.0.1:9")
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run([*words]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_registry_in_a_folder_an_image_without_a_digest_and_no_cluster_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    command = ("cluster", "kubernetes", "--image")
+    assert "reach only a registry on a server" in error_of(
+        capsys, "--registry", str(tmp_path / "registry"), *command, f"benchlock@{DIGEST}"
+    )
+    assert "has no digest" in error_of(capsys, *SERVER, *command, "benchlock:latest")
+    assert "cannot find a Kubernetes cluster" in error_of(capsys, *SERVER, *command, f"benchlock@{DIGEST}")
+    assert not (tmp_path / "registry").exists()
+
+
+def test_the_extra_that_is_missing_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("benchlock.evaluator.launchers.kubernetes_")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    class Hidden:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "kubernetes":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in [one for one in sys.modules if one.split(".")[0] == "kubernetes"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Hidden(), *sys.meta_path])
+    message = error_of(capsys, *SERVER, "cluster", "kubernetes", "--image", f"benchlock@{DIGEST}")
+    assert "pip install 'benchlock[kubernetes]'" in message

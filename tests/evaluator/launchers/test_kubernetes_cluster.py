@@ -1,0 +1,328 @@
+"""Workers as Jobs of Kubernetes: adoption, what keeps a pod from its start, and an API server that refuses or fails."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kubernetes.config import incluster_config
+
+from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
+from benchlock.evaluator.launchers import kubernetes_api
+from benchlock.evaluator.launchers.kubernetes_api import KubernetesApi, connect
+from benchlock.evaluator.launchers.kubernetes_cluster import KubernetesCluster
+from benchlock.evaluator.launchers.kubernetes_objects import NodeObject
+from benchlock.evaluator.launchers.launcher import Node, NodeSize
+from benchlock.evaluator.launchers.node_worker import WorkerReport
+from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
+from tests.support.evaluator.engines import KubernetesBench
+from tests.support.servers.kubernetes_server import CLOSE, KubernetesServer, Right, granted, kubernetes_server
+
+IMAGE = f"benchlock@sha256:{'a' * 64}"
+TEMPLATE = WorkerTemplate("https://bench.example", IMAGE, "benchlock-worker")
+SIZE = NodeSize(4, 0)
+
+
+@dataclass
+class Clock:
+    """Time passes only where somebody waits."""
+
+    time: float = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class Bench(KubernetesBench):
+    api: KubernetesApi
+    clock: Clock
+
+    def restarted(self, template: WorkerTemplate = TEMPLATE) -> KubernetesCluster:
+        """The same seen by a launcher that has just begun."""
+        return KubernetesCluster(self.api, template, self.clock, self.clock.sleep)
+
+    def started(self, name: str = "n1") -> Node:
+        self.add_node(name)
+        node = next(one for one in self.cluster.nodes() if one.name == name)
+        self.cluster.start(node)
+        return node
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    server = KubernetesServer(tmp_path, rights={"user": granted("bench")}, runs_pods=False)
+    with kubernetes_server(server, steps=False):
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig("user")))
+        clock = Clock()
+        api = KubernetesApi(connect("", "").connection, "bench", clock.sleep)
+        yield Bench(server, KubernetesCluster(api, TEMPLATE, clock, clock.sleep), api, clock)
+
+
+# Restarts
+
+
+def test_a_launcher_that_begins_again_adopts_the_worker_of_a_node(bench: Bench) -> None:
+    node = bench.started()
+    again = bench.restarted()
+    again.start(node)
+    assert bench.workers() == ["n1"]
+    assert len(bench.server.created) == 1
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    assert again.wait(1) == {node: WorkerReport(0, "n1", 1)}
+    assert bench.server.jobs == {}
+
+
+def test_a_worker_that_ended_meanwhile_is_reported_before_the_next_starts(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    again = bench.restarted()
+    again.start(node)
+    assert again.wait(1) == {node: WorkerReport(0, "n1", 1)}
+    again.start(node)
+    assert bench.workers() == ["n1"]
+
+
+def test_a_demand_is_kept_and_removed_by_a_launcher_that_begins_again(bench: Bench) -> None:
+    bench.add_node("n1")
+    bench.cluster.request(frozenset({SIZE}))
+    assert bench.restarted().request(frozenset({SIZE})) == {}
+    assert len(bench.server.created) == 1
+    bench.add_node("n2", 4)
+    assert bench.restarted().request(frozenset({SIZE})) == {SIZE: "n2"}
+    bench.cluster.request(frozenset({SIZE}))
+    bench.restarted().request(frozenset())
+    assert bench.server.jobs == {}
+
+
+def test_jobs_of_other_registries_are_left_alone(bench: Bench) -> None:
+    bench.started()
+    bench.cluster.request(frozenset({SIZE}))
+    other = bench.restarted(WorkerTemplate("https://other.example", IMAGE, "benchlock-worker"))
+    other.request(frozenset())
+    assert other.wait(1) == {}
+    assert len(bench.server.jobs) == 2
+
+
+# Nodes
+
+
+def test_a_node_that_is_not_ready_or_closed_gets_no_worker(bench: Bench) -> None:
+    bench.server.add_node("n1", is_ready=False)
+    bench.server.add_node("n2", taint="NoSchedule")
+    bench.server.add_node("n3", taint="NoExecute")
+    bench.server.add_node("n4", taint="PreferNoSchedule")
+    bench.server.add_node("n5")
+    bench.server.nodes["n5"]["spec"]["unschedulable"] = True
+    assert [one.name for one in bench.cluster.nodes()] == ["n4"]
+
+
+def test_a_worker_takes_what_other_pods_leave(bench: Bench) -> None:
+    bench.server.add_node("n1", "4")
+    bench.server.add_pod("agent", "n1", "250m")
+    bench.server.add_pod("elsewhere", "n2", "2")
+    (node,) = bench.cluster.nodes()
+    bench.cluster.start(node)
+    (job,) = bench.server.created
+    requests = job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert requests["cpu"] == "3750m"
+    assert bench.workers() == ["n1"]
+
+
+def test_a_node_that_is_full_is_reported_and_gets_no_pod(bench: Bench) -> None:
+    bench.add_node("n1")
+    bench.server.add_pod("busy", "n1", "1500m")
+    (node,) = bench.cluster.nodes()
+    bench.cluster.start(node)
+    report = bench.cluster.wait(1)[node]
+    assert report.message == "0.5 of its 2 CPUs are not requested by pods; a worker needs 1"
+    assert bench.server.created == []
+
+
+def test_long_lists_are_read_page_by_page(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "PAGE", 2)
+    for number in range(5):
+        bench.add_node(f"n{number}")
+    bench.server.requests.clear()
+    assert len(bench.cluster.nodes()) == 5
+    assert len(bench.server.requests) == 3
+    monkeypatch.setattr(kubernetes_api, "MAX_PAGES", 2)
+    with pytest.raises(UnavailableError, match="more than 4 objects"):
+        bench.cluster.nodes()
+
+
+# Pods
+
+
+@pytest.mark.parametrize("name", ["evict", "kill"])
+def test_a_pod_that_kubernetes_ends_is_a_failure_whatever_it_wrote(bench: Bench, name: str) -> None:
+    node = bench.started()
+    bench.act()
+    pod = bench.pod("n1")
+    if name == "evict":
+        bench.server.pods[pod]["status"] |= {"reason": "Evicted", "message": "The node was low on memory."}
+        bench.server.finish_pod(pod, 0, json.dumps({"machine": "n1", "jobs": 1}))
+    else:
+        bench.server.finish_pod(pod, 137, "")
+    bench.act()
+    report = bench.cluster.wait(1)[node]
+    assert (report.code, report.jobs) == ((-1, 0) if name == "evict" else (137, 0))
+    assert report.message == ("Evicted: The node was low on memory." if name == "evict" else "Error")
+
+
+def test_a_job_that_somebody_deletes_is_a_failure(bench: Bench) -> None:
+    node = bench.started()
+    bench.server.jobs.clear()
+    assert bench.cluster.wait(1) == {node: WorkerReport(-1, message="its Job was deleted")}
+
+
+def test_a_container_of_another_program_is_no_worker(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    bench.server.finish_pod(bench.pod("n1"), 0, "hello")
+    bench.act()
+    assert "no worker of benchlock" in bench.cluster.wait(1)[node].message
+
+
+def test_the_end_of_a_long_message_is_reported(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    lines = [*("noise" for _ in range(100)), "the token is refused", "  next: another token"]
+    bench.end_worker("n1", WorkerReport(6, message="\n".join(lines)))
+    assert bench.cluster.wait(1)[node].message == "noise; noise; the token is refused; next: another token"
+
+
+def test_a_pod_that_has_no_place_or_no_secret_is_given_up(bench: Bench) -> None:
+    unplaced, without = bench.started("n1"), bench.started("n2")
+    bench.server.nodes["n1"]["spec"]["taints"] = [{"key": "own", "effect": "NoSchedule"}]
+    bench.server.runs_pods = True  # the Secret is missing
+    bench.act()
+    assert bench.cluster.wait(50) == {}
+    reports = bench.cluster.wait(50)
+    assert "had taints" in reports[unplaced].message
+    assert reports[without].message == 'CreateContainerConfigError: secret "benchlock-worker" not found'
+    assert bench.server.jobs == {}
+
+
+def test_a_job_without_a_pod_is_given_up_unless_kueue_holds_it(bench: Bench) -> None:
+    bench.add_node("n1")
+    (node,) = bench.cluster.nodes()
+    queued = bench.restarted(WorkerTemplate("https://other.example", IMAGE, "benchlock-worker", "measurements"))
+    queued.start(node)
+    bench.cluster.start(node)
+    assert "no pod" in bench.cluster.wait(100)[node].message
+    assert queued.wait(100) == {}
+
+
+# The API server
+
+
+@pytest.mark.parametrize("right", sorted(granted("bench"), key=str))
+def test_each_permission_is_needed_and_the_missing_one_is_named(bench: Bench, right: Right) -> None:
+    bench.add_node("n1")
+    (node,) = bench.cluster.nodes()
+    bench.server.rights["user"] -= {right}
+
+    def use() -> None:
+        bench.cluster.nodes()
+        bench.cluster.start(node)
+        bench.cluster.request(frozenset({SIZE}))
+        bench.cluster.request(frozenset())
+
+    with pytest.raises(RefusedError, match=f'cannot {right.verb} resource "{right.resource}"'):
+        use()
+
+
+def test_the_controller_may_do_nothing_else() -> None:
+    everywhere = {Right("list", "nodes"), Right("list", "pods")}
+    assert granted("bench") == everywhere | {Right(verb, "jobs", "bench") for verb in ("create", "delete", "list")}
+
+
+def test_wrong_credentials_are_refused_at_once(bench: Bench) -> None:
+    bench.server.rights.clear()
+    with pytest.raises(RefusedError, match="does not accept the credentials"):
+        bench.cluster.nodes()
+    assert len(bench.server.requests) == 1
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, CLOSE])
+def test_a_server_that_is_busy_is_asked_again_a_few_times(bench: Bench, fault: int) -> None:
+    bench.add_node("n1")
+    bench.server.faults.extend([fault] * 3)
+    assert len(bench.cluster.nodes()) == 1
+    bench.server.faults.extend([fault] * 20)
+    bench.server.requests.clear()
+    with pytest.raises(UnavailableError, match="does not answer"):
+        bench.cluster.nodes()
+    assert len(bench.server.requests) == 4
+
+
+def test_a_creation_whose_answer_was_lost_is_not_done_twice(bench: Bench) -> None:
+    node = bench.started()
+    bench.server.faults.extend([CLOSE])
+    bench.cluster.start(node)
+    assert len(bench.server.created) == 1
+
+
+def test_a_server_that_is_away_ends_no_worker(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    bench.server.faults.extend([503] * 40)
+    assert bench.cluster.wait(5) == {}
+    bench.server.faults.clear()
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    assert bench.cluster.wait(5) == {node: WorkerReport(0, "n1", 1)}
+
+
+def test_an_answer_that_is_too_large_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.add_node("n1")
+    monkeypatch.setattr(kubernetes_api, "MAX_BYTES", 100)
+    with pytest.raises(UnavailableError, match="more than 100 bytes"):
+        bench.api.list_all("nodes", NodeObject)
+
+
+def test_an_invalid_document_of_the_server_is_no_traceback(bench: Bench) -> None:
+    bench.add_node("n1")
+    bench.server.nodes["n1"]["status"]["allocatable"] = 3
+    with pytest.raises(UnavailableError, match="invalid document"):
+        bench.cluster.nodes()
+
+
+def test_a_rejected_document_is_said(bench: Bench) -> None:
+    with pytest.raises(InvalidInputError, match="Kubernetes rejects the request"):
+        bench.api.create("jobs", {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "n"}, "spec": {}})
+
+
+def test_a_cluster_that_is_not_found_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(InvalidInputError, match="cannot find a Kubernetes cluster"):
+        connect("", "")
+    (tmp_path / "none").write_text("not: [closed")
+    with pytest.raises(InvalidInputError, match="cannot find a Kubernetes cluster"):
+        connect("other", "")
+
+
+@pytest.mark.usefixtures("bench")
+def test_the_namespace_is_that_of_the_context_unless_one_is_given() -> None:
+    assert connect("double", "").namespace == "bench"
+    assert connect("", "own").namespace == "own"
+
+
+def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("token", "own-token"), ("ca.crt", "a CA"), ("namespace", "lab")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    api = connect("", "")
+    assert api.namespace == "lab"
+    configuration = api.connection.configuration
+    assert (configuration.host, configuration.ssl_ca_cert) == ("https://10.0.0.1:443", str(tmp_path / "ca.crt"))
+    _, _, headers, *_ = api.connection.param_serialize("GET", "/api", header_params={}, auth_settings=["BearerToken"])
+    assert "own-token" in str(headers)

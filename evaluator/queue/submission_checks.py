@@ -48,6 +48,7 @@ def make_job_request(
     allow_code: bool = False,
     job: JobId | None = None,
     machine: str | None = None,
+    priority: int = 0,
 ) -> JobRequest:
     """Describe the job that runs ``lock``, after checks that it can run.
 
@@ -59,6 +60,7 @@ def make_job_request(
         allow_code: Whether code of the model may run without a container.
         job: The id of the job; None creates a new one.
         machine: The only machine that may run it; None for any that fits.
+        priority: Its priority among the jobs of its owner.
 
     Raises:
         IntegrityError: A blob is missing, a manifest does not match its digest, or the harness version is wrong.
@@ -69,7 +71,7 @@ def make_job_request(
     check_version(lock.harness)
     check_stored(lock, store)
     wants = replace_fields(find_wants(lock, store, isolation, allow_code=allow_code), machine=machine)
-    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code)
+    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code, priority)
 
 
 def find_wants(lock: Lock, store: FileStore, isolation: Isolation | None, *, allow_code: bool) -> JobRequirements:
@@ -157,8 +159,8 @@ def check_same(job: Row[Any], request: JobRequest) -> None:
         InvalidInputError: It is a different job with the same id.
     """
     get_actor().require_own(job.owner, request.id)
-    wanted = (request.lock, request.wants.digest, request.allow_code)
-    if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
+    wanted = (request.lock, request.wants.digest, request.allow_code, request.priority)
+    if (job.lock, job._mapping["class"], job.allow_code, job.priority) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
         raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="create a new id")
 
 

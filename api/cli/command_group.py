@@ -128,6 +128,7 @@ COMMAND_GROUPS = {
         "explain": ("queue_commands.explain", "Explain the state of a job and what each machine lacks."),
         "matrix": ("matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
         "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
+        "shares": ("queue_commands.shares", "List or set the shares of machine time of tokens."),
     },
     "Administration": {
         "db": ("maintenance_commands.db", "Create a registry; show, check and upgrade its schema."),
@@ -151,7 +152,7 @@ _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
 TABLE_COMMANDS = frozenset(
-    {"list", "runs", "compare", "inspect", "jobs", "matrix table", "machines", "token list", "log"}
+    {"list", "runs", "compare", "inspect", "jobs", "matrix table", "machines", "shares", "token list", "log"}
 )
 """The commands whose result is a table."""
 _SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}

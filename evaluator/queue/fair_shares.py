@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row, func, select, text
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.queue_schema import jobs, shares, usages
+from benchlock.evaluator.queue.queue_schema import jobs, usages
 from benchlock.evaluator.queue.queue_types import OWN_FAULTS, LeaseEnd, Share
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.database.registry_schema import tokens
@@ -35,6 +35,7 @@ FIRST_ESTIMATE: Final = 60.0
 """The seconds that count for a running job of an owner without an ended lease."""
 HEADS: Final = (2, 8, 32, 128)
 """Lengths of the list of candidates, tried in turn: other transactions may have locked the first jobs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -49,24 +50,30 @@ class Candidate:
     is_continued: bool = False
 
 
-_WAITING: Final = """
+def _waiting(index: str) -> str:
+    """Return the query of the owners with queued jobs: one look into an index for each, however many jobs there are."""
+    return f"""
 waiting(owner) AS (
-    SELECT min(jobs.owner) FROM jobs WHERE jobs.state = 'queued'
+    SELECT min(jobs.owner) FROM jobs {index} WHERE jobs.state = 'queued'
     UNION ALL
-    SELECT (SELECT min(jobs.owner) FROM jobs WHERE jobs.state = 'queued' AND jobs.owner > waiting.owner)
+    SELECT (SELECT min(jobs.owner) FROM jobs {index} WHERE jobs.state = 'queued' AND jobs.owner > waiting.owner)
     FROM waiting WHERE waiting.owner IS NOT NULL
-)"""
-"""The owners with queued jobs: one look into an index for each, however many jobs there are."""
+)"""  # noqa: S608 - constants of this module
+
+
+_BY_OWNER: Final = "INDEXED BY ix_jobs_queued_owner"
+"""SQLite's planner needs the name of the index; PostgreSQL's finds it."""
 _RUNNING: Final = """
 running AS (SELECT jobs.owner, count(*) AS number FROM jobs WHERE jobs.state = 'leased' GROUP BY jobs.owner)"""
 
 
 def _sorted(owners: str) -> str:
     """Return the query of the shares of ``owners``, with ``rank``, by which they are sorted."""
-    floor = f"(SELECT max(usages.used) FROM usages) - {MAX_LAG}"
+    floor = f"(SELECT max(usages.used) FROM usages) - {MAX_LAG}"  # noqa: S608 - a constant
     return f"""
 SELECT {owners}.owner, coalesce(shares.weight, 1.0) AS weight, shares.max_running,
-    coalesce(running.number, 0) AS running, coalesce(usages.used, 0.0) AS used, coalesce(usages.seconds, 0.0) AS seconds,
+    coalesce(running.number, 0) AS running,
+    coalesce(usages.used, 0.0) AS used, coalesce(usages.seconds, 0.0) AS seconds,
     CASE WHEN usages.used > {floor} THEN usages.used ELSE coalesce({floor}, 0.0) END
     + coalesce(running.number, 0) * coalesce(usages.seconds / nullif(usages.leases, 0), {FIRST_ESTIMATE})
     / coalesce(shares.weight, 1.0) AS rank
@@ -75,8 +82,13 @@ LEFT JOIN running ON running.owner = {owners}.owner
 """  # noqa: S608 - constants of this module
 
 
-_MAY_RUN: Final = f"""
-WITH RECURSIVE {_WAITING}, {_RUNNING}, line AS ({_sorted("waiting")}), open AS MATERIALIZED (
+def _may_run(index: str) -> str:
+    """Return the query ``open``, the classes that the machine may take and that have queued jobs, and ``sorted``.
+
+    ``sorted`` has the owners below their quotas, in the order in which they are served.
+    """
+    return f"""
+WITH RECURSIVE {_waiting(index)}, {_RUNNING}, line AS ({_sorted("waiting")}), open AS MATERIALIZED (
     SELECT eligible.class FROM eligible WHERE eligible.machine = :machine AND eligible.fits
     AND EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'queued' AND jobs.class = eligible.class)
 ), sorted AS (
@@ -85,7 +97,8 @@ WITH RECURSIVE {_WAITING}, {_RUNNING}, line AS ({_sorted("waiting")}), open AS M
     ORDER BY line.rank, line.used, line.owner LIMIT 1000000
 )
 """  # noqa: S608 - constants of this module
-"""``open``: the classes that the machine may take and that have queued jobs. ``sorted``: owners below their quotas."""
+
+
 _OWN: Final = """
     SELECT jobs.seq, jobs.since FROM jobs
     WHERE jobs.state = 'queued' AND jobs.owner = sorted.owner AND jobs.class = open.class AND NOT EXISTS (
@@ -98,7 +111,7 @@ def _heads(count: int) -> str:
     # The count is a literal: with a parameter the server would plan the query anew each time. The rows of ``sorted``
     # are visited in their order, and no further than to the last head that is needed.
     return f"""
-{_MAY_RUN} SELECT head.seq, sorted.owner, sorted.max_running FROM sorted CROSS JOIN LATERAL (
+{_may_run("")} SELECT head.seq, sorted.owner, sorted.max_running FROM sorted CROSS JOIN LATERAL (
     SELECT own.seq, own.since FROM open CROSS JOIN LATERAL ({_OWN} {count}) AS own
     ORDER BY own.since, own.seq LIMIT {count}
 ) AS head LIMIT {count}
@@ -109,11 +122,11 @@ POSTGRESQL: Final = tuple(text(_heads(count)) for count in HEADS)
 """Select the first jobs for a machine; one statement for each length of the list."""
 
 SQLITE: Final = text(f"""
-{_MAY_RUN} SELECT found.seq, found.owner, found.max_running FROM (
+{_may_run(_BY_OWNER)} SELECT found.seq, found.owner, found.max_running FROM (
     SELECT sorted.owner, sorted.max_running, (
         SELECT head.seq FROM open CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
         ORDER BY head.since, head.seq LIMIT 1
-    ) AS seq FROM sorted
+    ) AS seq FROM sorted LIMIT 1000000
 ) AS found WHERE found.seq IS NOT NULL LIMIT 1
 """)  # noqa: S608 - constants of this module
 """Select the first job for a machine; one is enough, because SQLite has a single writer."""
@@ -145,9 +158,11 @@ def list_candidates(connection: Connection, machine: str, comparison: str | None
     return [Candidate(row.seq, row.owner, row.max_running) for row in rows]
 
 
-_LOCK_SHARES: Final = "SELECT shares.owner FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
+_LOCK_SHARES: Final = (
+    "SELECT shares.owner FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
+)
 _LOCKS: Final = (text(_LOCK_SHARES), text(f"{_LOCK_SHARES} SKIP LOCKED"))
-_COUNT_RUNNING: Final = text(f"WITH {_RUNNING} SELECT running.owner, running.number FROM running")
+_COUNT_RUNNING: Final = text(f"WITH {_RUNNING} SELECT running.owner, running.number FROM running")  # noqa: S608 - constants
 
 
 def keep_quotas(connection: Connection, candidates: Sequence[Candidate], tried: int) -> list[Candidate]:
@@ -222,7 +237,7 @@ def charge(connection: Connection, job: Row[Any], lease_end: LeaseEnd, now: floa
 
 
 _SHARES: Final = text(f"""
-WITH RECURSIVE {_WAITING}, {_RUNNING}, owners AS (
+WITH RECURSIVE {_waiting("")}, {_RUNNING}, owners AS (
     SELECT usages.owner FROM usages UNION SELECT shares.owner FROM shares UNION
     SELECT waiting.owner FROM waiting WHERE waiting.owner IS NOT NULL
 ), line AS ({_sorted("owners")})

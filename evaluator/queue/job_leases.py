@@ -95,7 +95,9 @@ SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURN
 """
 _SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
 _TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
-_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of, jobs.comparison"
+_TAKEN = """
+RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of, jobs.comparison
+"""
 
 LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 """Insert a lease on a job; its number is the fence."""
@@ -130,7 +132,9 @@ class ClaimRequest:
     comparison: str | None
 
 
-def claim(connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], lease: float) -> Row[Any] | None:
+def claim(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], lease: float
+) -> Row[Any] | None:
     """Lease a job to a machine for ``lease`` seconds; return None if there is no job for it.
 
     Args:

@@ -293,7 +293,10 @@ class MachineMatch(Struct, frozen=True):
 
 
 OwnerText = Annotated[
-    str, Meta(min_length=1), size_limits.limit_text(size_limits.NAME), Meta(examples=["token/01kam1v3mz4w0q3d5g7h9j2k4m"])
+    str,
+    Meta(min_length=1),
+    size_limits.limit_text(size_limits.NAME),
+    Meta(examples=["token/01kam1v3mz4w0q3d5g7h9j2k4m"]),
 ]
 Weight = Annotated[float, Meta(ge=0.01, le=100)]
 MaxRunning = Annotated[int, Meta(ge=0, le=1_000_000)]

@@ -48,7 +48,6 @@ def make_job_request(
     allow_code: bool = False,
     job: JobId | None = None,
     machine: str | None = None,
-    priority: int = 0,
 ) -> JobRequest:
     """Describe the job that runs ``lock``, after checks that it can run.
 
@@ -60,7 +59,6 @@ def make_job_request(
         allow_code: Whether code of the model may run without a container.
         job: The id of the job; None creates a new one.
         machine: The only machine that may run it; None for any that fits.
-        priority: Its priority among the jobs of its owner.
 
     Raises:
         IntegrityError: A blob is missing, a manifest does not match its digest, or the harness version is wrong.
@@ -71,7 +69,7 @@ def make_job_request(
     check_version(lock.harness)
     check_stored(lock, store)
     wants = replace_fields(find_wants(lock, store, isolation, allow_code=allow_code), machine=machine)
-    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code, priority)
+    return JobRequest(job or new_job_id(now()), lock.id, wants, allow_code)
 
 
 def find_wants(lock: Lock, store: FileStore, isolation: Isolation | None, *, allow_code: bool) -> JobRequirements:

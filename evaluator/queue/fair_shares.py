@@ -50,21 +50,23 @@ class Candidate:
     is_continued: bool = False
 
 
-def _waiting(index: str) -> str:
-    """Return the query of the owners with queued jobs: one look into an index for each, however many jobs there are."""
+def _owners(queued: str = "", leased: str = "") -> str:
+    """Return the queries ``waiting``, the owners with queued jobs, and ``running``, those with leased jobs.
+
+    ``waiting`` looks once into an index for each owner, however many jobs there are. The arguments name the indexes.
+    """
     return f"""
-waiting(owner) AS (
-    SELECT min(jobs.owner) FROM jobs {index} WHERE jobs.state = 'queued'
+WITH RECURSIVE waiting(owner) AS (
+    SELECT min(jobs.owner) FROM jobs {queued} WHERE jobs.state = 'queued'
     UNION ALL
-    SELECT (SELECT min(jobs.owner) FROM jobs {index} WHERE jobs.state = 'queued' AND jobs.owner > waiting.owner)
+    SELECT (SELECT min(jobs.owner) FROM jobs {queued} WHERE jobs.state = 'queued' AND jobs.owner > waiting.owner)
     FROM waiting WHERE waiting.owner IS NOT NULL
-)"""  # noqa: S608 - constants of this module
+), running AS (SELECT jobs.owner, count(*) AS number FROM jobs {leased} WHERE jobs.state = 'leased' GROUP BY jobs.owner)
+"""  # noqa: S608 - constants of this module
 
 
-_BY_OWNER: Final = "INDEXED BY ix_jobs_queued_owner"
-"""SQLite's planner needs the name of the index; PostgreSQL's finds it."""
-_RUNNING: Final = """
-running AS (SELECT jobs.owner, count(*) AS number FROM jobs WHERE jobs.state = 'leased' GROUP BY jobs.owner)"""
+_INDEXES: Final = ("INDEXED BY ix_jobs_queued_owner", "INDEXED BY ix_jobs_leased")
+"""The planner of SQLite needs the names of the indexes; that of PostgreSQL finds them."""
 
 
 def _sorted(owners: str) -> str:
@@ -74,7 +76,7 @@ def _sorted(owners: str) -> str:
 SELECT {owners}.owner, coalesce(shares.weight, 1.0) AS weight, shares.max_running,
     coalesce(running.number, 0) AS running,
     coalesce(usages.used, 0.0) AS used, coalesce(usages.seconds, 0.0) AS seconds,
-    CASE WHEN usages.used > {floor} THEN usages.used ELSE coalesce({floor}, 0.0) END
+    CASE WHEN coalesce(usages.used, 0.0) > coalesce({floor}, 0.0) THEN coalesce(usages.used, 0.0) ELSE {floor} END
     + coalesce(running.number, 0) * coalesce(usages.seconds / nullif(usages.leases, 0), {FIRST_ESTIMATE})
     / coalesce(shares.weight, 1.0) AS rank
 FROM {owners} LEFT JOIN usages ON usages.owner = {owners}.owner LEFT JOIN shares ON shares.owner = {owners}.owner
@@ -82,13 +84,13 @@ LEFT JOIN running ON running.owner = {owners}.owner
 """  # noqa: S608 - constants of this module
 
 
-def _may_run(index: str) -> str:
+def _may_run(owners: str) -> str:
     """Return the query ``open``, the classes that the machine may take and that have queued jobs, and ``sorted``.
 
     ``sorted`` has the owners below their quotas, in the order in which they are served.
     """
     return f"""
-WITH RECURSIVE {_waiting(index)}, {_RUNNING}, line AS ({_sorted("waiting")}), open AS MATERIALIZED (
+{owners}, line AS ({_sorted("waiting")}), open AS MATERIALIZED (
     SELECT eligible.class FROM eligible WHERE eligible.machine = :machine AND eligible.fits
     AND EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'queued' AND jobs.class = eligible.class)
 ), sorted AS (
@@ -111,7 +113,7 @@ def _heads(count: int) -> str:
     # The count is a literal: with a parameter the server would plan the query anew each time. The rows of ``sorted``
     # are visited in their order, and no further than to the last head that is needed.
     return f"""
-{_may_run("")} SELECT head.seq, sorted.owner, sorted.max_running FROM sorted CROSS JOIN LATERAL (
+{_may_run(_owners())} SELECT head.seq, sorted.owner, sorted.max_running FROM sorted CROSS JOIN LATERAL (
     SELECT own.seq, own.since FROM open CROSS JOIN LATERAL ({_OWN} {count}) AS own
     ORDER BY own.since, own.seq LIMIT {count}
 ) AS head LIMIT {count}
@@ -122,7 +124,7 @@ POSTGRESQL: Final = tuple(text(_heads(count)) for count in HEADS)
 """Select the first jobs for a machine; one statement for each length of the list."""
 
 SQLITE: Final = text(f"""
-{_may_run(_BY_OWNER)} SELECT found.seq, found.owner, found.max_running FROM (
+{_may_run(_owners(*_INDEXES))} SELECT found.seq, found.owner, found.max_running FROM (
     SELECT sorted.owner, sorted.max_running, (
         SELECT head.seq FROM open CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
         ORDER BY head.since, head.seq LIMIT 1
@@ -162,7 +164,9 @@ _LOCK_SHARES: Final = (
     "SELECT shares.owner FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
 )
 _LOCKS: Final = (text(_LOCK_SHARES), text(f"{_LOCK_SHARES} SKIP LOCKED"))
-_COUNT_RUNNING: Final = text(f"WITH {_RUNNING} SELECT running.owner, running.number FROM running")  # noqa: S608 - constants
+_COUNT_RUNNING: Final = text(
+    "SELECT jobs.owner, count(*) AS number FROM jobs WHERE jobs.state = 'leased' GROUP BY jobs.owner"
+)
 
 
 def keep_quotas(connection: Connection, candidates: Sequence[Candidate], tried: int) -> list[Candidate]:
@@ -236,14 +240,18 @@ def charge(connection: Connection, job: Row[Any], lease_end: LeaseEnd, now: floa
     connection.execute(_CHARGE, {"owner": job.owner, "used": used, "seconds": seconds})
 
 
-_SHARES: Final = text(f"""
-WITH RECURSIVE {_waiting("")}, {_RUNNING}, owners AS (
+def _all(owners: str) -> str:
+    return f"""
+{owners}, owners AS (
     SELECT usages.owner FROM usages UNION SELECT shares.owner FROM shares UNION
     SELECT waiting.owner FROM waiting WHERE waiting.owner IS NOT NULL
 ), line AS ({_sorted("owners")})
 SELECT line.*, EXISTS (SELECT 1 FROM waiting WHERE waiting.owner = line.owner) AS is_waiting
 FROM line ORDER BY line.rank, line.used, line.owner
-""")  # noqa: S608 - constants of this module
+"""  # noqa: S608 - constants of this module
+
+
+_SHARES: Final = {"postgresql": text(_all(_owners())), "sqlite": text(_all(_owners(*_INDEXES)))}
 
 
 def load_shares(connection: Connection) -> list[Share]:
@@ -258,7 +266,7 @@ def load_shares(connection: Connection) -> list[Share]:
             seconds=row.seconds,
             used=row.rank,
         )
-        for row in connection.execute(_SHARES)
+        for row in connection.execute(_SHARES[connection.dialect.name])
     ]
 
 

@@ -87,6 +87,8 @@ MARK_SEEN = text(
 )
 """Mark the machine as seen. This locks its row until the transaction ends, so no other one can give it a job."""
 
+IS_QUEUED = text("SELECT 1 FROM jobs WHERE seq = :seq AND state = 'queued'")
+
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")
 
 _LEASE = """
@@ -148,7 +150,8 @@ def claim(
     """
     values = {**asdict(request), "owner": get_actor().id, "until": request.now + lease}
     is_server = connection.dialect.name == "postgresql"
-    row = _claim_among(connection, request, candidates, values) if is_server else _claim_alone(connection, values)
+    give = _claim_among if is_server else _claim_alone
+    row = give(connection, request, candidates, values)
     if row is not None and row.comparison != request.comparison:
         changed = update(machines).where(machines.c.id == request.machine).values(comparison=row.comparison)
         connection.execute(changed)
@@ -172,9 +175,16 @@ def _claim_among(
     return None
 
 
-def _claim_alone(connection: Connection, values: Mapping[str, Any]) -> Row[Any] | None:
-    """Lease the first job on SQLite, where the single writer needs no row locks."""
-    first = next(iter(list_candidates(connection, values["machine"], values["comparison"])), None)
+def _claim_alone(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], values: Mapping[str, Any]
+) -> Row[Any] | None:
+    """Lease the first job on SQLite, where the single writer needs no row locks.
+
+    A candidate without a quota that is still queued is as good as a new one.
+    """
+    first = next(iter(candidates), None)
+    if first is None or first.max_running is not None or not connection.scalar(IS_QUEUED, {"seq": first.seq}):
+        first = next(iter(list_candidates(connection, request.machine, request.comparison)), None)
     if first is None:
         return None
     fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()

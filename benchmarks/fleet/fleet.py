@@ -29,7 +29,7 @@ _IDLE, _DOWN, _RACK_DOWN = 60.0, 600.0, 3600.0
 """Seconds: between two requests of an idle machine, of a dead machine until it is back, and of the rack."""
 _HANG_MEDIAN, _HANG_SIGMA, _HANG_LONGEST = 180.0, 1.0, 1200.0
 _AT_ONCE = 1000
-_CHECK_EVERY = 500
+_CHECK_EVERY, _VACUUM_EVERY = 500, 4096
 _HOUR = 3600.0
 _HOST: dict[str, Any] = {
     "cpu_model": "A CPU",
@@ -106,7 +106,7 @@ class Fleet:
         self.accepted = Counter[JobId]()
         self.tally = Counter[str]()
         self.first_taken: dict[JobId, float] = {}
-        self.last_fence, self.end = 0, 0.0
+        self.last_fence, self.vacuum_at, self.end = 0, 128, 0.0
         self.is_over = False
 
     def run(self) -> None:
@@ -121,6 +121,9 @@ class Fleet:
             act(*values)
             if number % _CHECK_EVERY == 0:
                 self.check()
+            if self.last_fence >= self.vacuum_at:
+                self.vacuum_at = min(2 * self.vacuum_at, self.vacuum_at + _VACUUM_EVERY)
+                self._vacuum()
 
     def check(self) -> None:
         """Every leased job has the slot of a machine, and there is no other slot."""
@@ -146,8 +149,12 @@ class Fleet:
                     self._insert(own[first : first + _AT_ONCE])
             if own:
                 self.queue.set_share(f"owner-{owner:02}", self.workload.weight(owner), None)
+        self._vacuum()
+
+    def _vacuum(self) -> None:
+        """Do what the server does by itself while time passes."""
         with self.database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("ANALYZE"))
+            connection.execute(text("VACUUM ANALYZE"))
 
     def _insert(self, part: list[SimulatedJob]) -> None:
         requests = []

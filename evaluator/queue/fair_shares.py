@@ -160,9 +160,7 @@ def list_candidates(connection: Connection, machine: str, comparison: str | None
     return [Candidate(row.seq, row.owner, row.max_running) for row in rows]
 
 
-_LOCK_SHARES: Final = (
-    "SELECT shares.owner FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
-)
+_LOCK_SHARES: Final = "SELECT shares.owner, shares.max_running FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
 _LOCKS: Final = (text(_LOCK_SHARES), text(f"{_LOCK_SHARES} SKIP LOCKED"))
 _COUNT_RUNNING: Final = text(
     "SELECT jobs.owner, count(*) AS number FROM jobs WHERE jobs.state = 'leased' GROUP BY jobs.owner"
@@ -180,13 +178,14 @@ def keep_quotas(connection: Connection, candidates: Sequence[Candidate], tried: 
         candidates: The jobs.
         tried: The number of earlier calls in this transaction.
     """
-    limits = {one.owner: one.max_running for one in candidates if one.max_running is not None}
-    if not limits:
+    limited = {one.owner for one in candidates if one.max_running is not None}
+    if not limited:
         return list(candidates)
-    locked = set(connection.execute(_LOCKS[min(tried, 1)], {"owners": sorted(limits)}).scalars())
+    rows = connection.execute(_LOCKS[min(tried, 1)], {"owners": sorted(limited)})
+    limits = {row.owner: row.max_running for row in rows}
     running = {row.owner: row.number for row in connection.execute(_COUNT_RUNNING)}
-    full = {owner for owner, limit in limits.items() if owner not in locked or running.get(owner, 0) >= limit}
-    return [one for one in candidates if one.owner not in full]
+    free = {owner for owner, limit in limits.items() if limit is None or running.get(owner, 0) < limit}
+    return [one for one in candidates if one.owner not in limited - free]
 
 
 def start_owner(connection: Connection, owner: str) -> None:

@@ -196,7 +196,7 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
 def shares(
     invocation: Invocation, owner: str, weight: float | None, max_running: int | None, *, is_unlimited: bool
 ) -> None:
-    """List the shares of machine time of the owners of jobs, or set one.
+    """List the shares of machine time of tokens, or set one.
 
     Machines serve the owner with the least machine time for its weight first.
 

@@ -136,6 +136,8 @@ SQLITE: Final = text(f"""
 _CONTINUED: Final = text("""
 SELECT jobs.seq, jobs.owner FROM jobs WHERE jobs.state = 'queued' AND jobs.comparison = :comparison AND NOT EXISTS (
     SELECT 1 FROM avoided WHERE avoided.job = jobs.id AND avoided.machine = :machine
+) AND EXISTS (
+    SELECT 1 FROM eligible WHERE eligible.machine = :machine AND eligible.class = jobs.class AND eligible.fits
 ) ORDER BY jobs.seq LIMIT 1
 """)
 """Select the next job of an interleaved comparison, which keeps its machine."""
@@ -160,7 +162,9 @@ def list_candidates(connection: Connection, machine: str, comparison: str | None
     return [Candidate(row.seq, row.owner, row.max_running) for row in rows]
 
 
-_LOCK_SHARES: Final = "SELECT shares.owner, shares.max_running FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE"
+_LOCK_SHARES: Final = """
+SELECT shares.owner, shares.max_running FROM shares WHERE shares.owner = ANY(:owners) ORDER BY shares.owner FOR UPDATE
+"""
 _LOCKS: Final = (text(_LOCK_SHARES), text(f"{_LOCK_SHARES} SKIP LOCKED"))
 _COUNT_RUNNING: Final = text(
     "SELECT jobs.owner, count(*) AS number FROM jobs WHERE jobs.state = 'leased' GROUP BY jobs.owner"

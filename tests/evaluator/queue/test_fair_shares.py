@@ -276,6 +276,17 @@ def test_a_comparison_that_has_begun_keeps_its_machine(shared: Shared) -> None:
     assert shared.lease().job == urgent[0]
 
 
+def test_a_comparison_waits_while_its_machine_cannot_run_it_and_others_run(shared: Shared) -> None:
+    with use_actor(Actor(ALICE, RUN)):
+        compared = [job.id for job in shared.queue.submit_comparison(turns())]
+    shared.owners |= dict.fromkeys(compared, ALICE)
+    shared.finish(shared.lease())
+    shared.queue.enrol(machine(1), BOOT, facts(arch="arm64"))
+    with use_actor(Actor(BOB, RUN)):
+        other = shared.queue.submit(wish(ARM)).id
+    assert shared.lease().job == other
+
+
 def test_a_job_of_a_comparison_that_another_machine_took_ends_no_claim(database: Engine) -> None:
     """The rest of a comparison may be cancelled between the list of candidates and the claim."""
     shared = Shared(database)

@@ -9,9 +9,7 @@ from benchlock.api.cli.main import run
 from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.evaluator.queue.queue_types import Queue
-from tests.support.evaluator.evidence import IDX
 from tests.support.evaluator.queues import LOCKS, keep_lock, wish
-from tests.support.resolution.variants import variant
 
 
 @pytest.fixture
@@ -56,16 +54,14 @@ def test_what_sets_no_share_is_refused(capsys: pytest.CaptureFixture[str], words
     assert said in capsys.readouterr().err
 
 
-def test_a_job_is_submitted_with_a_priority(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_priority_is_for_submitted_jobs_and_bounded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = open_registry(str(tmp_path / "registry"), lambda _: None)
-    monkeypatch.setenv("BENCHLOCK_REGISTRY", str(tmp_path / "registry"))
-    made = variant({"files": IDX})
-    made.publish(opened.catalogue, opened.store)
-    lock = made.lock
-    opened.catalogue.put_lock(lock)
-    call(capsys, "run", lock.id, "--submit", "--priority", "3")
-    assert [job["priority"] for job in json.loads(call(capsys, "jobs", "--json")[0])["jobs"]] == [3]
-    assert run(["run", lock.id, "--priority", "3"]) != 0
+    submitted: dict[str, object] = {}
+    monkeypatch.setattr("benchlock.api.cli.run_commands.submit", lambda *_, **options: submitted.update(options))
+    call(capsys, "run", "x.lock", "--submit", "--priority", "3")
+    assert submitted == {"allow_code": False, "priority": 3}
+    assert run(["run", "x.lock", "--priority", "3"]) != 0
     assert "--priority needs --submit" in capsys.readouterr().err
+    assert run(["run", "x.lock", "--submit", "--priority", "6"]) != 0
+    assert "6 is not in the range" in capsys.readouterr().err

@@ -22,9 +22,10 @@ RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 METHOD = """\
 The queue holds {rows:,} queued jobs of {classes} classes and {owners} owners; each machine may take all of them. A
 claim is `lease`, from question to answer; a cycle is lease, begin, beat and commit, with the run's record. Both
-databases wait for the disk at every commit. Milliseconds. First are {machines} machines that take a job every {every:g} seconds each, at random,
-through one process, as a service has it, for {paced:g} seconds; then processes that do nothing but take jobs, one after
-the other, for {seconds:g}: of those several want more than two cores and a disk can give, and wait for one another.
+databases wait for the disk at every commit. Milliseconds. First are {machines} machines that take a job every {every:g}
+seconds each, at random, through one process, as a service has it, for {paced:g} seconds; then processes that do nothing
+but take jobs, one after the other, for {seconds:g}: of those several want more than two cores and a disk can give, and
+wait for one another.
 """
 BAR_MS = 10.0
 

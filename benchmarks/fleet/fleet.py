@@ -25,8 +25,10 @@ from benchmarks.fleet.workload import RACK, SimulatedJob, Workload
 TIMES = Times(600)
 """A lease of ten minutes, so that a job has about one heartbeat."""
 _NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-_IDLE, _DOWN, _RACK_DOWN = 60.0, 600.0, 3600.0
-"""Seconds: between two requests of an idle machine, of a dead machine until it is back, and of the rack."""
+_IDLE, _LONGEST_IDLE = 30.0, 600.0
+"""The seconds between two requests of an idle machine grow from one to the other."""
+_DOWN, _RACK_DOWN = 600.0, 3600.0
+"""The seconds until a dead machine is back, and a rack."""
 _HANG_MEDIAN, _HANG_SIGMA, _HANG_LONGEST = 180.0, 1.0, 1200.0
 _AT_ONCE = 1000
 _CHECK_EVERY, _VACUUM_EVERY = 500, 4096
@@ -44,10 +46,10 @@ _CONSISTENT = text("""
 SELECT (SELECT count(*) FROM jobs WHERE state = 'leased') AS leased, (SELECT count(*) FROM lease_slots) AS slots,
     (SELECT count(*) FROM jobs JOIN lease_slots ON lease_slots.fence = jobs.fence WHERE jobs.state = 'leased') AS held
 """)
-_OPEN = text(
-    "SELECT "
-    + " OR ".join(f"EXISTS (SELECT 1 FROM jobs WHERE state = '{one}')" for one in ("queued", "leased", "delayed"))
-)
+_OPEN = text("""
+SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 'queued') OR EXISTS (SELECT 1 FROM jobs WHERE state = 'leased')
+    OR EXISTS (SELECT 1 FROM jobs WHERE state = 'delayed')
+""")
 
 
 class VirtualClock(Clock):
@@ -79,6 +81,7 @@ class Worker:
     run: RunStart | None = None
     since: float = 0.0
     frozen: float = 0.0
+    pause: float = _IDLE
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Fleet:
         self.workload, self.database, self.clock = workload, database, VirtualClock()
         self.queue = SqlQueue(database, self._calendar, TIMES, self.clock)
         self.order = random.Random(f"faults {workload.seed}")  # noqa: S311 - no secret
-        self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self.numbers = count()
         self.workers = [Worker(number) for number in range(workload.machines)]
         self.jobs: dict[JobId, SimulatedJob] = {}
@@ -134,7 +137,7 @@ class Fleet:
     def _calendar(self) -> datetime:
         return _NOON + timedelta(seconds=self.clock.time)
 
-    def _at(self, seconds: float, act: Callable[..., None], *values: object) -> None:
+    def _at(self, seconds: float, act: Callable[..., object], *values: object) -> None:
         heapq.heappush(self.events, (self.clock.time + seconds, next(self.numbers), act, values))
 
     def _submit(self) -> None:
@@ -184,7 +187,8 @@ class Fleet:
             return
         with read_transaction(self.database) as connection:
             self.is_over = not connection.execute(_OPEN).scalar_one()
-        self._at(_IDLE, self._ask, worker, life)
+        worker.pause = min(2 * worker.pause, _LONGEST_IDLE)
+        self._at(worker.pause * self.order.uniform(0.5, 1), self._ask, worker, life)
 
     def _start(self, worker: Worker, lease: Lease) -> None:
         assert lease.fence > self.last_fence, "fences must rise"
@@ -205,6 +209,7 @@ class Fleet:
         for _ in range(self._deliveries()):
             assert self.queue.begin(lease.fence, start) is not None
         worker.lease, worker.job, worker.run, worker.since, worker.frozen = lease, job, start, self.clock.time, 0.0
+        worker.pause = _IDLE
         self._plan(worker, job)
 
     def _plan(self, worker: Worker, job: SimulatedJob) -> None:
@@ -226,9 +231,9 @@ class Fleet:
         if worker.frozen > self.clock.time:
             self._at(worker.frozen - self.clock.time, self._beat, worker, life)
             return
-        for _ in range(self._deliveries()):
-            answer = self.queue.beat(worker.lease.fence, "measuring")
-        if answer == "lost":
+        fence = worker.lease.fence
+        answers = [self.queue.beat(fence, "measuring") for _ in range(self._deliveries())]
+        if answers[-1] == "lost":
             self._leave(worker, "told at a heartbeat")
             self._ask(worker, worker.life)
         else:

@@ -51,8 +51,10 @@ def conclude(fleet: Fleet) -> Outcome:
     """
     fleet.check()
     with read_transaction(fleet.database) as connection:
-        states = dict(connection.execute(text("SELECT state, count(*) FROM jobs GROUP BY state")).tuples().all())
-        results = dict(connection.execute(text("SELECT job, count(*) FROM job_results GROUP BY job")).tuples().all())
+        counted = connection.execute(text("SELECT state, count(*) AS jobs FROM jobs GROUP BY state"))
+        states = {row.state: row.jobs for row in counted}
+        found = connection.execute(text("SELECT job, count(*) AS results FROM job_results GROUP BY job"))
+        results = {row.job: row.results for row in found}
         slots = connection.execute(text("SELECT count(*) FROM lease_slots")).scalar_one()
         charged = connection.execute(text("SELECT sum(seconds) FROM usages")).scalar_one()
     assert set(states) <= {"done", "failed", "quarantined"}, states

@@ -209,7 +209,7 @@ def test_a_quota_that_another_transaction_has_locked_is_waited_for_and_read_agai
     shared.submit(ALICE)
     shared.queue.set_share(ALICE, 1.0, 1)
     if database.dialect.name != "postgresql":
-        assert shared.lease()  # a single writer has no locks
+        shared.lease()  # a single writer has no locks
         return
     with ThreadPoolExecutor(1) as pool:
         with transaction(database, alone=False) as connection:

@@ -34,7 +34,7 @@ def main() -> None:
         f"jobs by state: {found.states}; results: {found.results:,}, of a job at most 1",
         f"makespan: {found.makespan:,.0f} s",
         f"lower bound: {found.bound:,.0f} s; the makespan is {found.makespan / found.bound:.3f} of it",
-        f"list scheduling without faults: {found.listed:,.0f} s; the makespan is {found.makespan / found.listed:.3f} of it",
+        f"list scheduling without faults: {found.listed:,.0f} s; the makespan is {found.makespan / found.listed:.3f}",
         f"Jain's index of machine time by weight: {found.jain:.4f}, over {found.backlogged:,.0f} s",
         f"wasted machine time: {100 * found.waste:.2f}%; longest wait: {found.longest_wait:,.0f} s",
         f"faults with an effect: {found.faults}",

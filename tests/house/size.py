@@ -28,7 +28,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 611,
-    "modules": 611,
     "lines": 112_700,
     "imports inside functions": 139,
     "functions of publishing a dataset of two files": 211,

@@ -116,4 +116,6 @@ class Workload:
             end = "crashing"
         priority = order.choices((-1, 0, 1), (5, 90, 5))[0]
         lock = order.randrange(self.locks)
-        return SimulatedJob(owner, lock, kind, seconds, priority, "poison" if is_poison else end, machine)
+        if is_poison:  # it needs several machines, or the one that it names would be held back for hours
+            return SimulatedJob(owner, lock, kind, seconds, priority, "poison")
+        return SimulatedJob(owner, lock, kind, seconds, priority, end, machine)

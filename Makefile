@@ -12,7 +12,7 @@ PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/art
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
 
-.PHONY: help install demo test fast check base bit-flips bench simulate-statistics claims format schemas configuration docs recording screenshot notebook lock engine engine-stop clean
+.PHONY: help install demo test fast check base bit-flips bench simulate simulate-statistics claims format schemas configuration docs recording screenshot notebook lock engine engine-stop clean
 
 help: ## these lines
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ bit-flips: $(DEV) ## flip 100 random bits of a database of each kind, and say wh
 bench: $(DEV) $(BENCH) $(PIPELINE) ## measured claims, side by side in one run
 	@sh tests/support/system/system.sh wrk
 	@for script in benchmarks/[a-z]*.py; do PYTHONPATH=. $(BIN)/python $$script; done
+
+simulate: $(DEV) ## machines in virtual time and with faults on the real queue: JOBS=1000000 MACHINES=1000 SEED=1, hours
+	@PYTHONPATH=. $(BIN)/python -m benchmarks.fleet --jobs $(or $(JOBS),1000000) --machines $(or $(MACHINES),1000) --seed $(or $(SEED),1)
 
 simulate-statistics: $(DEV) ## how often intervals hold the truth and decisions are wrong: the tables of docs/explanation/comparing.md
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.simulation

@@ -20,11 +20,12 @@ from benchmarks.resolving.report import machine, write
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 METHOD = """\
-The queue holds {rows:,} queued jobs of {classes} classes; each machine may take all of them. A claim is `lease`, from
-question to answer; a cycle is lease, begin, beat and commit, with the run's record. Both databases wait for the disk at
-every commit. Milliseconds. First are {machines} machines that take a job every {every:g} seconds each, at random,
-through one process, as a service has it, for {paced:g} seconds; then processes that do nothing but take jobs, one after
-the other, for {seconds:g}: of those several want more than two cores and a disk can give, and wait for one another.
+The queue holds {rows:,} queued jobs of {classes} classes and {owners} owners; each machine may take all of them. A
+claim is `lease`, from question to answer; a cycle is lease, begin, beat and commit, with the run's record. Both
+databases wait for the disk at every commit. Milliseconds. First are {machines} machines that take a job every {every:g}
+seconds each, at random, through one process, as a service has it, for {paced:g} seconds; then processes that do nothing
+but take jobs, one after the other, for {seconds:g}: of those several want more than two cores and a disk can give, and
+wait for one another.
 """
 BAR_MS = 10.0
 
@@ -34,6 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--classes", type=int, default=40)
+    parser.add_argument("--owners", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--machines", type=int, default=40)
     parser.add_argument("--every", type=float, default=20)
@@ -45,7 +47,7 @@ def main() -> None:
     plans, bars = [], []
     with tempfile.TemporaryDirectory(prefix="benchlock-queue-") as folder:
         for name, place in places(Path(folder), options.only):
-            fill(place, options.rows, options.classes)
+            fill(place, options.rows, options.classes, options.owners)
             found = measure_paced(place, options.machines, options.every, options.paced)
             lines.append(row(name, f"{options.machines} machines", found))
             print(lines[-1], flush=True)
@@ -58,7 +60,9 @@ def main() -> None:
                 lines.append(row(name, f"{clients} without end", found))
                 print(lines[-1], flush=True)
             plans += [f"{name}:", "", "```", *plan(place), "```", ""]
-    settings = {name: getattr(options, name) for name in ("rows", "classes", "seconds", "machines", "every", "paced")}
+    settings = {
+        name: getattr(options, name) for name in ("rows", "classes", "owners", "seconds", "machines", "every", "paced")
+    }
     measured = f"Measured {datetime.now(UTC):%Y-%m-%d}, load average {os.getloadavg()[0]:.2f} at the end."
     section = ["## Queueing", "", *machine(), "", METHOD.format(**settings), *lines, "", *bars, "", measured, ""]
     told = "How the database finds the next job:"

@@ -82,6 +82,8 @@ _LIMITS: Final[Mapping[str, Mapping[str, int]]] = {
         "owner": size_limits.NAME,
         "part_of": size_limits.PART_OF,
     },
+    "shares": {"owner": size_limits.NAME},
+    "usages": {"owner": size_limits.NAME},
     "avoided": {"machine": size_limits.MACHINE},
     "leases": {
         "machine": size_limits.MACHINE,

@@ -129,6 +129,7 @@ COMMAND_GROUPS = {
         "matrix": ("matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
         "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
         "cluster": ("queue_commands.cluster", "Let a cluster engine start workers."),
+        "shares": ("queue_commands.shares", "List the shares of machine time of tokens, or set one."),
     },
     "Administration": {
         "db": ("maintenance_commands.db", "Create a registry; show, check and upgrade its schema."),
@@ -152,7 +153,7 @@ _NAMES_WIDTH = max(map(len, COMMANDS))
 
 
 TABLE_COMMANDS = frozenset(
-    {"list", "runs", "compare", "inspect", "jobs", "matrix table", "machines", "token list", "log"}
+    {"list", "runs", "compare", "inspect", "jobs", "matrix table", "machines", "shares", "token list", "log"}
 )
 """The commands whose result is a table."""
 _SETTINGS = {"as_json": ("format", "json"), "quiet": ("verbosity", QUIET), "verbose": ("verbosity", VERBOSE)}

@@ -27,6 +27,7 @@ from benchlock.api.client.lock_runs import LockRunner
 from benchlock.api.error_codes import EXIT_REFUSED
 from benchlock.api.schemas.run_documents import claim_document, repetition_document, verdict_document, wall_document
 from benchlock.artifacts.errors import InvalidInputError
+from benchlock.evaluator.queue.queue_types import MAX_PRIORITY
 from benchlock.evaluator.records.comparison_types import Verdict
 from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
@@ -47,13 +48,21 @@ from benchlock.registry.lock.lockfile import Lock
     help="Stop when the confidence interval is within ±SHARE, such as latency_p50=2%.",
 )
 @click.option("--submit", "is_left", is_flag=True, help="Queue the lock or request for workers, and print the job.")
+@click.option(
+    "--priority",
+    metavar="N",
+    type=click.IntRange(-MAX_PRIORITY, MAX_PRIORITY),
+    default=None,
+    help=f"With --submit: order among your jobs, from -{MAX_PRIORITY} to {MAX_PRIORITY}, one hour a step.",
+)
 @click.pass_obj
-def run(
+def run(  # noqa: PLR0913 - the options of a command
     invocation: Invocation,
     lock: str,
     isolation: str,
     repeat: int | None,
     until: tuple[str, ...],
+    priority: int | None,
     *,
     allow_code: bool,
     is_left: bool,
@@ -67,12 +76,14 @@ def run(
     parsed_isolation, shares = parse_isolation(isolation), parse_shares("--until", until)
     if shares and repeat is None:
         raise InvalidInputError("--until needs --repeat", where="--until", next_step="add --repeat 20")
+    if priority is not None and not is_left:
+        raise InvalidInputError("--priority needs --submit", where="--priority", next_step="add --submit")
     if is_left:
         if repeat is not None:
             raise InvalidInputError(
                 "--submit queues a single run", where="--repeat", next_step="omit --repeat, and submit several times"
             )
-        submit(invocation, lock, parsed_isolation, allow_code=allow_code)
+        submit(invocation, lock, parsed_isolation, allow_code=allow_code, priority=priority or 0)
         return
 
     clock = WallClock(process_start())

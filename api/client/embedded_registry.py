@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -159,7 +159,9 @@ class EmbeddedRegistry:
                 self.catalogue.would_change(manifest)
             self.catalogue.put_lock(lock)
 
-    def submit_job(self, target: "Lock | Request", isolation: Isolation | None, *, allow_code: bool) -> "Explanation":
+    def submit_job(
+        self, target: "Lock | Request", isolation: Isolation | None, *, allow_code: bool, priority: int = 0
+    ) -> "Explanation":
         """Queue a run in the registry's database."""
         from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by queued runs only
         from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415 - as above
@@ -169,7 +171,7 @@ class EmbeddedRegistry:
         queue = open_queue(self.opened)
         job_request = make_job_request(lock, self.store, isolation, now, allow_code=allow_code)
         self.catalogue.put_lock(lock)
-        return queue.explain(queue.submit(job_request).id)
+        return queue.explain(queue.submit(replace(job_request, priority=priority)).id)
 
     def verify(
         self, targets: Sequence[str | Lock], progress: "Progress", *, remote: bool, head: str | None = None

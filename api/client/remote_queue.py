@@ -29,6 +29,7 @@ from benchlock.evaluator.queue.queue_types import (
     MachineId,
     Phase,
     ProgressLine,
+    Share,
     new_job_id,
 )
 from benchlock.evaluator.records.run_types import Isolation, RunEnd, RunId, RunStart, fit_end
@@ -57,6 +58,7 @@ class RemoteQueue:
             allow_code=request.allow_code,
             job=request.id,
             machine=None if request.wants.machine is None else MachineId(request.wants.machine),
+            priority=request.priority,
         )
         return self._request("POST", "jobs", Job, body)
 
@@ -67,10 +69,13 @@ class RemoteQueue:
         allow_code: bool,
         lock: Digest | UnsetType = UNSET,
         request: dict[str, Any] | UnsetType = UNSET,
+        priority: int = 0,
     ) -> Job:
         """Queue a lock that the registry has, or a request to resolve; repeat the request until it is answered."""
         job = new_job_id(self._client.clock())
-        body = wire.JobSubmission(lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job)
+        body = wire.JobSubmission(
+            lock=lock, request=request, isolation=isolation, allow_code=allow_code, job=job, priority=priority
+        )
         return self._client.send("POST", "jobs", body, Job)
 
     def job(self, job: JobId) -> Job:
@@ -124,6 +129,14 @@ class RemoteQueue:
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Drain a machine for the reason ``why``; None ends the draining."""
         self._send("PATCH", f"machines/{machine}", wire.DrainRequest(draining=why))
+
+    def shares(self) -> Sequence[Share]:
+        """Fetch the shares of all owners of jobs."""
+        return self._request("GET", "queue/shares", wire.ShareList).shares
+
+    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
+        """Set the weight and the quota of an owner of jobs."""
+        self._send("PUT", "queue/shares", wire.ShareUpdate(owner=owner, weight=weight, max_running=max_running))
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Request a lease, and take over its times."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -119,15 +119,18 @@ class RemoteRegistry:
         body = lock_schemas.ExplainRequest(lock=dump(lock), target=f"{kind}/{name}")
         return self.client.send("POST", "locks/why", body, ChoiceExplanation)
 
-    def submit_job(self, target: Lock | Request, isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(
+        self, target: Lock | Request, isolation: "Isolation | None", *, allow_code: bool, priority: int = 0
+    ) -> "Explanation":
         """Queue a run on the server."""
         from benchlock.api.client.remote_queue import RemoteQueue  # noqa: PLC0415 - used by queued runs only
 
         queue = RemoteQueue(self.client)
+        submit = partial(queue.submit_job, isolation, allow_code=allow_code, priority=priority)
         if isinstance(target, Request):
-            return queue.explain(queue.submit_job(isolation, allow_code=allow_code, request=dict(target.document)).id)
+            return queue.explain(submit(request=dict(target.document)).id)
         self.catalogue.put_lock(target)
-        return queue.explain(queue.submit_job(isolation, allow_code=allow_code, lock=target.id).id)
+        return queue.explain(submit(lock=target.id).id)
 
     def verify(
         self, targets: Sequence[str | Lock], progress: Progress, *, remote: bool, head: str | None = None

@@ -17,8 +17,13 @@ from benchlock.evaluator.queue.queue_types import (
     Lease,
     Machine,
     MachineText,
+    MaxRunning,
+    OwnerText,
     Phase,
+    Priority,
     ProgressLine,
+    Share,
+    Weight,
 )
 from benchlock.evaluator.records.comparison_types import ComparisonId
 from benchlock.evaluator.records.run_types import Isolation, Moment, RunEnd, RunStart, RunText
@@ -35,7 +40,7 @@ LONGEST_WAIT = 25.0
 class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A job to queue: one run of a stored lock, or of the lock that answers a request.
 
-    With ``machine``, no other machine may run it.
+    With ``machine``, no other machine may run it. Jobs of a higher ``priority`` come before others of the same token.
     Submitting the same ``job`` again has no effect, even if versions were published meanwhile.
     """
 
@@ -45,6 +50,7 @@ class JobSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     allow_code: bool = False
     job: JobText | UnsetType = UNSET
     machine: MachineText | None = None
+    priority: Priority = 0
 
 
 Margins = Annotated[
@@ -108,6 +114,20 @@ class DrainRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The reason why a machine gets no more jobs; null ends the draining."""
 
     draining: Annotated[str, Meta(min_length=1), size_limits.limit_text(size_limits.REASON)] | None
+
+
+class ShareUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The weight and the quota of an owner of jobs; ``max_running`` is null without a limit."""
+
+    owner: OwnerText
+    weight: Weight
+    max_running: MaxRunning | None
+
+
+class ShareList(Struct, frozen=True, kw_only=True):
+    """The shares of all owners of jobs, in the order in which machines serve them."""
+
+    shares: tuple[Share, ...]
 
 
 class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -98,13 +98,16 @@ class Registry(Protocol):
         """
         ...
 
-    def submit_job(self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool) -> "Explanation":
+    def submit_job(
+        self, target: "Lock | Request", isolation: "Isolation | None", *, allow_code: bool, priority: int = 0
+    ) -> "Explanation":
         """Queue a run of a lock, or of the lock that answers a request, for the workers. The lock is stored.
 
         Args:
             target: The lock, or the request to resolve.
             isolation: How the run is isolated; None for the default of the worker.
             allow_code: Whether code of the model may run.
+            priority: The priority among the jobs of the same token.
 
         Returns:
             The job, and which machines may take it.

@@ -17,8 +17,8 @@ _SERIES = {
 }
 
 
-def fill(place: Place, rows: int, classes: int) -> None:
-    """``rows`` queued jobs, of each class as many, mixed."""
+def fill(place: Place, rows: int, classes: int, owners: int = 1) -> None:
+    """``rows`` queued jobs, of each class and of each owner as many, mixed."""
     engine = place.open()
     platform = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
     with write_transaction(engine) as connection:
@@ -35,13 +35,14 @@ def fill(place: Place, rows: int, classes: int) -> None:
             [{"number": number, "id": id_} for number, id_ in enumerate(ids)],
         )
         boolean = "false" if engine.dialect.name == "postgresql" else "0"
+        owner = f"'owner' || (n / {classes} % {owners})"
         number = "lpad(n::text, 26, '0')" if engine.dialect.name == "postgresql" else "printf('%026d', n)"
         series = f"({_SERIES[engine.dialect.name]}) AS made"
         connection.execute(
             text(
                 "INSERT INTO jobs (id, lock, class, allow_code, state, cancel_asked, lost, engine, crash, owner, since, submitted_at) "  # noqa: S608, E501 - our own words
-                f"SELECT 'job/' || {number}, '{LOCK}', kinds.id, {boolean}, 'queued', {boolean}, 0, 0, 0, 'nobody', n, "
-                f"'2026-11-21T12:00:00.000000Z' FROM {series} JOIN kinds ON kinds.number = n % {classes}"
+                f"SELECT 'job/' || {number}, '{LOCK}', kinds.id, {boolean}, 'queued', {boolean}, 0, 0, 0, {owner}, "
+                f"n, '2026-11-21T12:00:00.000000Z' FROM {series} JOIN kinds ON kinds.number = n % {classes}"
             ),
             {"rows": rows},
         )

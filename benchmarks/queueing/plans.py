@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from benchlock.evaluator.queue.job_leases import POSTGRESQL, SQLITE
+from benchlock.evaluator.queue.fair_shares import POSTGRESQL, SQLITE
 from benchmarks.queueing.places import Place
 
 

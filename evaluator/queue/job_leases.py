@@ -2,26 +2,27 @@
 
 How a machine claims a job::
 
-    machines          eligible           jobs that are queued
-    +-----------+     +-------------+    +--------------------+
-    | m1        |--+->| class A fits|--->| A: seq 4, 7, 9 ... |--+
-    | (row      |  |  +-------------+    +--------------------+  |  oldest first       leases       lease_slots
-    |  locked)  |  +->| class B fits|--->| B: seq 5, 6 ...    |--+->[4, 5, 6, 7]--+--->[fence 81]-->[m1, slot 0]
-    +-----------+  |  +-------------+    +--------------------+                  |
-                   +--| class C     |    | C: not for m1      |     the first job that no other
-                      |   does not  |    +--------------------+     transaction has locked: 5
+    machines          classes            queued jobs by owner and class
+    +-----------+     +-------------+    +---------------------------+
+    | m1        |--+->| class A fits|--->| owner 1, A: seq 4, 7, 9 ..|--+
+    | (row      |  |  +-------------+    +---------------------------+  |  oldest first     leases       lease_slots
+    |  locked)  |  +->| class B fits|--->| owner 1, B: seq 5, 6 ...  |--+->[4, 5, 6]-----+->[fence 81]-->[m1, slot 0]
+    +-----------+  |  +-------------+    +---------------------------+                   |
+                   +--| class C     |    | owner 2, A: seq 1, 2 ...  |   the first job that no other
+                      |   does not  |    +---------------------------+   transaction has locked: 5
                       +-------------+
 
 1. ``GLANCE`` reads whether the machine has a lease and whether any lease or wait is over. It takes no lock. The
-   oldest jobs are listed as in step 3; where there is none and the machine was seen lately, the claim ends here.
+   candidates are listed as in step 3; where there is none and the machine was seen lately, the claim ends here.
 2. ``MARK_SEEN`` updates the row of the machine and so locks it: no other transaction can give it a job.
-3. ``list_oldest_jobs`` reads, for each class that the machine may take, the oldest queued jobs through an index
-   that holds queued jobs alone, leaves out the jobs in ``avoided``, and merges the classes by ``(since, seq)``.
-   One query over all classes at once would sort every job of them.
-4. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first listed job that is still queued and
+3. ``list_candidates`` (``fair_shares.py``) sorts the owners of queued jobs and reads, for the first owner and each
+   class that the machine may take, the oldest jobs through an index that holds queued jobs alone, leaves out the jobs
+   in ``avoided``, and merges the classes by ``(since, seq)``. The next owner is read only if these are too few.
+4. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first candidate that is still queued and
    that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
-   the slot of the machine, whose key refuses a second lease, and marks the job as leased.
-5. If other transactions took every job of a full list, steps 3 and 4 repeat with a longer list (``_HEADS``).
+   the slot of the machine, whose key refuses a second lease, and marks the job as leased. Before it,
+   ``keep_quotas`` locks the quotas of the owners that have one.
+5. If other transactions took every job of a full list, steps 3 and 4 repeat with a longer list (``HEADS``).
 
 On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
 ``SLOT`` and ``TAKE`` replace step 4.
@@ -37,6 +38,7 @@ from sqlalchemy import JSON, Connection, Row, delete, exists, select, text, upda
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.size_limits import REASON, truncate
+from benchlock.evaluator.queue.fair_shares import HEADS, Candidate, charge, keep_quotas, list_candidates
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
@@ -59,37 +61,6 @@ from benchlock.registry.database.commit_signals import JOBS, send_signal
 from benchlock.registry.database.record_chain import insert_record
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
-_HEADS = (2, 8, 32, 128)
-"""Lengths of the list of oldest jobs, tried in turn: other transactions may have locked the first jobs."""
-
-_OWN = """
-    SELECT jobs.seq, jobs.since FROM jobs
-    WHERE jobs.state = 'queued' AND jobs.class = eligible.class AND NOT EXISTS (
-        SELECT 1 FROM avoided WHERE avoided.job = jobs.id AND avoided.machine = eligible.machine
-    )
-    ORDER BY jobs.since, jobs.seq LIMIT """
-
-
-def _oldest(count: int) -> str:
-    # The count is a literal: with a parameter the server would plan the query anew each time.
-    return f"""
-SELECT head.seq FROM eligible CROSS JOIN LATERAL ({_OWN} {count}) AS head
-WHERE eligible.machine = :machine AND eligible.fits
-ORDER BY head.since, head.seq LIMIT {count}
-"""  # noqa: S608 - constants of this module
-
-
-POSTGRESQL = tuple(text(_oldest(count)) for count in _HEADS)
-"""Select the oldest jobs of the classes that a machine may take; one statement for each length of the list."""
-
-SQLITE = text(f"""
-SELECT head.seq FROM eligible CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
-WHERE eligible.machine = :machine AND eligible.fits
-ORDER BY head.since, head.seq LIMIT 1
-""")  # noqa: S608 - constants of this module
-"""Select the oldest job of them; one is enough, because SQLite has a single writer."""
-
-
 _DUE = """
     EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'leased' AND jobs.lease_until < :now)
     OR EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'delayed' AND jobs.not_before <= :now)
@@ -101,6 +72,7 @@ GLANCE = text(f"""
 SELECT
     (SELECT machines.seen FROM machines WHERE machines.id = :machine) AS seen,
     (SELECT machines.owner FROM machines WHERE machines.id = :machine) AS owner,
+    (SELECT machines.comparison FROM machines WHERE machines.id = :machine) AS comparison,
     EXISTS (SELECT 1 FROM lease_slots WHERE lease_slots.machine = :machine) AS busy,
     EXISTS (
         SELECT 1 FROM lease_slots JOIN leases ON leases.fence = lease_slots.fence
@@ -110,8 +82,12 @@ SELECT
 """)  # noqa: S608 - constants of this module
 """Select the state that decides a claim before anything is written."""
 
-MARK_SEEN = text("UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner, held_until")
+MARK_SEEN = text(
+    "UPDATE machines SET seen = :now WHERE id = :machine RETURNING draining, owner, held_until, comparison"
+)
 """Mark the machine as seen. This locks its row until the transaction ends, so no other one can give it a job."""
+
+IS_QUEUED = text("SELECT 1 FROM jobs WHERE seq = :seq AND state = 'queued'")
 
 BUSY = text("SELECT fence FROM lease_slots WHERE machine = :machine")
 
@@ -121,7 +97,9 @@ SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURN
 """
 _SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
 _TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
-_TAKEN = "RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of"
+_TAKEN = """
+RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of, jobs.comparison
+"""
 
 LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 """Insert a lease on a job; its number is the fence."""
@@ -134,7 +112,7 @@ TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}").columns
 GIVE = text(f"""
 WITH free AS (
     SELECT jobs.seq, jobs.id FROM jobs WHERE jobs.seq = ANY(:candidates) AND jobs.state = 'queued'
-    ORDER BY jobs.since, jobs.seq LIMIT 1 FOR UPDATE SKIP LOCKED
+    ORDER BY array_position(CAST(:candidates AS bigint[]), jobs.seq) LIMIT 1 FOR UPDATE SKIP LOCKED
 ), lease AS ({_LEASE.format(job="free", where="")}
 ), slot AS ({_SLOT} SELECT :machine, 0, lease.fence FROM lease)
 {_TAKE.format(fence="lease.fence")} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
@@ -144,59 +122,74 @@ WITH free AS (
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A machine's request for work at the time ``now``; the same ``nonce`` again is the same request."""
+    """A machine's request for work at the time ``now``; the same ``nonce`` again is the same request.
+
+    ``comparison`` is the interleaved comparison of the machine's last job; None without one.
+    """
 
     machine: MachineId
     boot: str
     nonce: str | None
     now: float
+    comparison: str | None
 
 
-def list_oldest_jobs(connection: Connection, machine: MachineId, tried: int = 0) -> list[int]:
-    """List the numbers of the oldest jobs that the machine may take, read without a lock.
-
-    Args:
-        connection: The connection.
-        machine: The machine that requests work.
-        tried: The number of shorter lists that were tried before; each list is longer than the one before.
-    """
-    question = POSTGRESQL[tried] if connection.dialect.name == "postgresql" else SQLITE
-    return list(connection.execute(question, {"machine": machine}).scalars())
-
-
-def claim(connection: Connection, request: ClaimRequest, oldest: Sequence[int], lease: float) -> Row[Any] | None:
+def claim(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], lease: float
+) -> Row[Any] | None:
     """Lease a job to a machine for ``lease`` seconds; return None if there is no job for it.
 
     Args:
         connection: The transaction, which holds the lock on the machine's row.
         request: The request for work.
-        oldest: The result of ``list_oldest_jobs`` a moment ago.
+        candidates: The result of ``list_candidates`` a moment ago.
         lease: The length of the lease in seconds.
 
     Returns:
         The row of the job, with the columns that ``lease_of`` needs.
     """
     values = {**asdict(request), "owner": get_actor().id, "until": request.now + lease}
-    if connection.dialect.name != "postgresql":
-        return _claim_alone(connection, values)
-    candidates = list(oldest)
-    for tried, length in enumerate(_HEADS):
+    is_server = connection.dialect.name == "postgresql"
+    give = _claim_among if is_server else _claim_alone
+    row = give(connection, request, candidates, values)
+    if row is not None and row.comparison != request.comparison:
+        changed = update(machines).where(machines.c.id == request.machine).values(comparison=row.comparison)
+        connection.execute(changed)
+    return row
+
+
+def _claim_among(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], values: Mapping[str, Any]
+) -> Row[Any] | None:
+    """Lease the first candidate that no other transaction takes, on PostgreSQL."""
+    for tried, length in enumerate(HEADS):
         if tried or not candidates:
-            candidates = list_oldest_jobs(connection, request.machine, tried)
-        row = connection.execute(GIVE, {**values, "candidates": candidates}).first() if candidates else None
-        if row is not None or len(candidates) < length:
+            # A comparison comes first in the first list alone: if another transaction has its job, others follow.
+            comparison = None if tried else request.comparison
+            candidates = list_candidates(connection, request.machine, comparison, tried)
+        numbers = [one.seq for one in keep_quotas(connection, candidates, tried)]
+        row = connection.execute(GIVE, {**values, "candidates": numbers}).first() if numbers else None
+        is_whole = len(candidates) < length and not any(one.is_continued for one in candidates)
+        if row is not None or is_whole:
             return row
     return None
 
 
-def _claim_alone(connection: Connection, values: Mapping[str, Any]) -> Row[Any] | None:
-    """Lease the oldest job on SQLite, where the single writer needs no row locks."""
-    seq = next(iter(list_oldest_jobs(connection, values["machine"])), None)
-    if seq is None:
+def _claim_alone(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], values: Mapping[str, Any]
+) -> Row[Any] | None:
+    """Lease the first job on SQLite, where the single writer needs no row locks.
+
+    A candidate without a quota that is still queued is as good as a new one.
+    """
+    first = next(iter(candidates), None)
+    if first is None or first.max_running is not None or not connection.scalar(IS_QUEUED, {"seq": first.seq}):
+        first = next(iter(list_candidates(connection, request.machine, request.comparison)), None)
+    if first is None:
         return None
-    fence = connection.execute(LEASE, {**values, "seq": seq}).scalar_one()
+    fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()
     connection.execute(SLOT, {**values, "fence": fence})
-    return connection.execute(TAKE, {**values, "seq": seq, "fence": fence}).one()
+    return connection.execute(TAKE, {**values, "seq": first.seq, "fence": fence}).one()
 
 
 AT_ONCE: Final = 16
@@ -247,6 +240,7 @@ def end_lease(
         _cancel_comparison(connection, job)
     if following.elsewhere:
         _avoid(connection, job, moment)
+    charge(connection, job, lease_end, moment.now)
     count_fault(connection, job, lease_end, reason, moment)
     if lease_end in OWN_FAULTS and following.state in ("failed", "quarantined"):
         discount_job(connection, job)

@@ -1,34 +1,52 @@
-"""Jobs and machines as read from the database, and explanations of why a job waits."""
+"""Jobs, their progress and machines as read from the database, and explanations of why a job waits.
+
+The lines of a lease stay until another lease reports after its end, so a page that was cut off at the end still gets
+the last ones.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, bindparam, func, select, text, tuple_
+from msgspec.structs import replace
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, text, tuple_
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.evaluator.queue.fair_shares import explain_share, load_shares
 from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
-from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
+from benchlock.evaluator.queue.queue_schema import (
+    avoided,
+    eligible,
+    job_results,
+    jobs,
+    lease_slots,
+    leases,
+    machines,
+    progress_lines,
+)
 from benchlock.evaluator.queue.queue_texts import job_state
 from benchlock.evaluator.queue.queue_types import (
     COUNTED_AHEAD,
+    MAX_LINES,
     Explanation,
     Fence,
     Job,
     JobId,
     Lease,
+    LiveJob,
     Machine,
     MachineId,
     MachineMatch,
+    ProgressLine,
     Tally,
 )
 from benchlock.evaluator.queue.worker_machines import token_states
 from benchlock.evaluator.records.comparison_types import ComparisonTurn
-from benchlock.evaluator.records.run_types import RunId
+from benchlock.evaluator.records.run_types import RunId, replace_nul
 from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State
@@ -55,7 +73,7 @@ def select_jobs() -> Select[Any]:
 def select_held() -> Select[Any]:
     """Select leased jobs with their lease, and lock the rows of the jobs."""
     return (
-        select(jobs, leases.c.machine, leases.c.run)
+        select(jobs, leases.c.machine, leases.c.run, leases.c.at)
         .join(leases, leases.c.fence == jobs.c.fence)
         .where(jobs.c.state == "leased")
         .with_for_update(of=jobs)
@@ -81,6 +99,7 @@ def job_of(row: Row[Any], now: float) -> Job:
         due=None if row.not_before is None else max(0.0, row.not_before - now),
         submitted_at=row.submitted_at,
         part_of=_turn_of(row),
+        priority=row.priority,
     )
 
 
@@ -176,6 +195,7 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
     for fit in connection.execute(select(eligible, _WANTED).where(_WANTED.in_(wanted))):
         fits.setdefault(fit.wanted, []).append(fit)
     avoids = {(row.job, row.machine) for row in connection.execute(select(avoided).where(avoided.c.job.in_(waiting)))}
+    line = load_shares(connection)
     explanations = []
     for entry in entries:
         if (row := waiting.get(entry.id)) is None:
@@ -184,9 +204,10 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
         matches = _match(fits.get(row.wanted, ()), by_id, {machine for job, machine in avoids if job == entry.id})
         ready = [match for match in matches if not match.lacks and match.obstacle is None]
         able = [match.machine for match in (ready or matches) if not match.lacks]
-        place = {"wanted": row.wanted, "machines": able, "since": row.since, "seq": row.seq}
+        place = {"wanted": row.wanted, "machines": able, "since": row.since, "seq": row.seq, "owner": row.owner}
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
-        sentence = _explain_waiting(entry, matches, ready, by_id, ahead)
+        share = explain_share(line, row.owner) if entry.state == "queued" else None
+        sentence = _explain_waiting(entry, matches, ready, by_id, _describe_line(ahead, ready, share))
         explanations.append(Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead))
     return explanations
 
@@ -225,12 +246,15 @@ _SHARED: Final = select(eligible.c["class"]).where(
     eligible.c.machine.in_(bindparam("machines", expanding=True)), eligible.c.fits
 )
 _EARLIER: Final = select(jobs.c.seq).where(
-    text("jobs.state = 'queued'"), (jobs.c["class"] == bindparam("wanted")) | jobs.c["class"].in_(_SHARED), _BEFORE
+    text("jobs.state = 'queued'"),
+    jobs.c.owner == bindparam("owner"),
+    (jobs.c["class"] == bindparam("wanted")) | jobs.c["class"].in_(_SHARED),
+    _BEFORE,
 )
 _JOBS_AHEAD: Final = select(func.count()).select_from(_EARLIER.limit(COUNTED_AHEAD).subquery())
-"""The number of queued jobs before a place in the queue that need the same machines, counted up to a limit.
+"""The number of queued jobs of an owner before a place that need the same machines, counted up to a limit.
 
-Machines take the oldest job that they can run, whatever it requires, so jobs with other requirements count too.
+Machines take the owner's oldest job that they can run, whatever it requires, so jobs with other requirements count too.
 """
 
 
@@ -254,12 +278,11 @@ def _describe_state(job: Job) -> str:
 
 
 def _explain_waiting(
-    job: Job, matches: list[MachineMatch], ready: list[MachineMatch], by_id: dict[MachineId, Machine], ahead: int
+    job: Job, matches: list[MachineMatch], ready: list[MachineMatch], by_id: dict[MachineId, Machine], line: str
 ) -> str:
     if ready:
         free = [match for match in ready if by_id[match.machine].job is None]
-        where = ready[0].machine if len(ready) == 1 else "the machines that can run it"
-        wait = f"{job_state(job)}{_reason(job)}" if job.due else f"queued, {_describe_jobs_ahead(ahead, where)}"
+        wait = f"{job_state(job)}{_reason(job)}" if job.due else f"queued, {line}"
         return f"{wait}; {len(ready)} of {len(by_id)} machines can run it, {len(free)} of them idle"
     if not matches:
         return "no machine can take it: none is known; start a worker on one"
@@ -280,8 +303,67 @@ def _reason(job: Job) -> str:
     return f" ({job.reason})" if job.reason else ""
 
 
-def _describe_jobs_ahead(ahead: int, where: str) -> str:
-    if not ahead:
-        return "no job waits before it"
+def _describe_line(ahead: int, ready: Sequence[MachineMatch], share: str | None) -> str:
+    """Describe the place of a job among the jobs of its owner, and that of the owner among the others."""
+    where = ready[0].machine if len(ready) == 1 else "the machines that can run it"
     number = f"{COUNTED_AHEAD} or more" if ahead >= COUNTED_AHEAD else str(ahead)
-    return f"{number} {'job waits' if ahead == 1 else 'jobs wait'} before it on {where}"
+    own = f"{number} {'job waits' if ahead == 1 else 'jobs wait'} before it on {where}" if ahead else None
+    return "; ".join(part for part in (own, share) if part) or "no job waits before it"
+
+
+def store_lines(connection: Connection, fence: int, lines: Sequence[ProgressLine]) -> None:
+    """Store the lines of a valid lease that it does not have yet, and remove the lines that nobody needs any more."""
+    last = connection.execute(select(func.max(progress_lines.c.number)).where(progress_lines.c.fence == fence)).scalar()
+    if last is None:
+        connection.execute(delete(progress_lines).where(~progress_lines.c.fence.in_(select(lease_slots.c.fence))))
+    new = {line.number: line for line in lines if line.number > (last or 0)}
+    if new:
+        rows = [
+            {
+                "fence": fence,
+                "number": line.number,
+                "task": replace_nul(line.task),
+                "done": line.done,
+                "total": line.total,
+            }
+            for line in new.values()
+        ]
+        connection.execute(insert(progress_lines), rows)
+        own = progress_lines.c.fence == fence
+        connection.execute(delete(progress_lines).where(own, progress_lines.c.number <= max(new) - MAX_LINES))
+
+
+def load_live(connection: Connection, known: Mapping[JobId, LiveJob | None]) -> dict[JobId, LiveJob]:
+    """Load jobs as they are, with their ``known`` lines and those that are newer; unknown jobs are left out."""
+    newest = select(func.max(progress_lines.c.number)).where(progress_lines.c.fence == jobs.c.fence).scalar_subquery()
+    run = func.coalesce(job_results.c.run, leases.c.run)
+    query = (
+        select(jobs.c.id, jobs.c.state, jobs.c.phase, jobs.c.fence, jobs.c.cancel_asked, run.label("run"))
+        .add_columns(newest.label("newest"), run.in_(HIDDEN_RUNS).label("hidden"))
+        .outerjoin(leases, leases.c.fence == jobs.c.fence)
+        .outerjoin(job_results, job_results.c.job == jobs.c.id)
+        .where(jobs.c.id.in_(known))
+    )
+    found: dict[JobId, LiveJob] = {}
+    for row in connection.execute(query):
+        seen = "hidden" if row.hidden else row.run  # readers get the key, and they may not know the id of a hidden run
+        key = f"{row.state} {row.phase} {row.fence} {bool(row.cancel_asked)} {seen}"
+        job, before = LiveJob(key, row.state, row.fence or 0), known[JobId(row.id)]
+        if before is not None and before.fence == job.fence and not row.hidden:
+            job = replace(job, lines=before.lines)
+        if (row.newest or 0) > job.last and not row.hidden:
+            job = replace(job, lines=(*job.lines, *_load_lines(connection, job.fence, job.last))[-MAX_LINES:])
+        found[JobId(row.id)] = job
+    return found
+
+
+def find_job(connection: Connection, run: RunId) -> JobId | None:
+    """Return the id of the job whose lease began the run; None if it was not queued."""
+    job = connection.execute(select(leases.c.job).where(leases.c.run == run)).scalar()
+    return None if job is None else JobId(job)
+
+
+def _load_lines(connection: Connection, fence: int, after: int) -> list[ProgressLine]:
+    own = (progress_lines.c.fence == fence, progress_lines.c.number > after)
+    query = select(progress_lines).where(*own).order_by(progress_lines.c.number)
+    return [ProgressLine(row.number, row.task, row.done, row.total) for row in connection.execute(query)]

@@ -50,6 +50,7 @@ machines = Table(
     Column("held_until", Float),  # then it gets one job as a probe
     Column("holds", WHOLE, nullable=False, server_default="0"),  # how often it was held back since its last success
     Column("skew", Float),  # seconds by which its clock was ahead at its enrolment; null if it did not report the time
+    Column("comparison", bounded_text(16)),  # the interleaved comparison of its last job; null without one
     sqlite_with_rowid=False,
 )
 
@@ -94,18 +95,39 @@ jobs = Table(
     Column("reason", TEXT),  # the message of its last failure
     Column("owner", TEXT, nullable=False),  # the token that submitted it, or a fixed word without tokens
     Column("submitted_at", Moment, nullable=False),
-    # The first key of the order of jobs in a class. If ``seq`` were the only key, a planner might follow the primary
-    # key and read every job of other classes before the first one of this class.
+    # The first key of the order of an owner's jobs: the time of submission, and with a priority an earlier or a later
+    # time (``PRIORITY_SECONDS``). If ``seq`` were the only key, a planner might follow the primary key and read every
+    # job of other classes before the first one of this class.
     Column("since", Float, nullable=False, server_default="0"),
+    Column("priority", WHOLE, nullable=False, server_default="0"),
     Column("comparison", bounded_text(16)),  # the interleaved comparison that it belongs to; null without one
     Column("part_of", JSON(none_as_null=True)),  # its turn in that comparison, for the record of its run
     Index("ix_jobs_comparison", "comparison", "seq", sqlite_where=_COMPARED, postgresql_where=_COMPARED),
-    _of_state("queued", "class", "since", "seq"),
-    _of_state("queued", "owner", name="_owner"),
+    _of_state("queued", "class"),  # without the order, so that no planner follows it through the jobs of other owners
+    _of_state("queued", "owner", "class", "since", "seq", name="_owner"),
     _of_state("delayed", "not_before"),
     _of_state("leased", "lease_until"),
     Index(None, "state", "seq"),
     sqlite_autoincrement=True,
+)
+
+shares = Table(  # what an operator set for owners of jobs
+    "shares",
+    metadata,
+    Column("owner", TEXT, primary_key=True),
+    Column("weight", Float, nullable=False),
+    Column("max_running", WHOLE),  # null: no limit
+    sqlite_with_rowid=False,
+)
+
+usages = Table(  # the machine time of owners of jobs, without that of running jobs
+    "usages",
+    metadata,
+    Column("owner", TEXT, primary_key=True),
+    Column("used", Float, nullable=False),  # seconds divided by the weight, and raised for newcomers: the fair order
+    Column("seconds", Float, nullable=False),  # the seconds themselves
+    Column("leases", WHOLE, nullable=False),  # the number of leases that took them
+    sqlite_with_rowid=False,
 )
 
 avoided = Table(  # machines on which a job failed, where another machine may succeed

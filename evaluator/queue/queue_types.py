@@ -149,6 +149,7 @@ class JobRequest:
     lock: Digest
     wants: JobRequirements
     allow_code: bool = False
+    priority: int = 0
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -170,6 +171,7 @@ class Job(Struct, frozen=True, kw_only=True):
         due: The seconds until it may be retried.
         submitted_at: The calendar time of its submission.
         part_of: Its turn in an interleaved comparison.
+        priority: Its priority among the jobs of its owner.
     """
 
     id: JobText = field(name="job")
@@ -187,6 +189,7 @@ class Job(Struct, frozen=True, kw_only=True):
     due: float | None = field(name="again_in")
     submitted_at: datetime
     part_of: ComparisonTurn | None = None
+    priority: int = 0
 
     @property
     def tally(self) -> Tally:
@@ -289,6 +292,45 @@ class MachineMatch(Struct, frozen=True):
     obstacle: str | None = None
 
 
+OwnerText = Annotated[
+    str,
+    Meta(min_length=1),
+    size_limits.limit_text(size_limits.NAME),
+    Meta(examples=["token/01kam1v3mz4w0q3d5g7h9j2k4m"]),
+]
+Weight = Annotated[float, Meta(ge=0.01, le=100)]
+MaxRunning = Annotated[int, Meta(ge=0, le=1_000_000)]
+MAX_PRIORITY: Final = 5
+Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """The share of an owner of jobs in the machine time.
+
+    Attributes:
+        owner: The token that submits the jobs, or a fixed word without tokens.
+        weight: Its part of the machine time, relative to the weights of the other owners.
+        max_running: The maximum number of its running jobs; None without a limit.
+        running: The number of its running jobs.
+        is_waiting: Whether it has queued jobs.
+        seconds: The machine time of its ended leases.
+        used: The seconds divided by the weight by which owners are sorted; those of running jobs are estimated.
+    """
+
+    owner: OwnerText
+    weight: float
+    max_running: int | None
+    running: int
+    is_waiting: bool
+    seconds: float
+    used: float
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the owner has its maximum of running jobs."""
+        return self.max_running is not None and self.running >= self.max_running
+
+
 class Explanation(Struct, frozen=True):
     """The reason for the state of a job, in one sentence, with every machine's match, the closest first.
 
@@ -297,7 +339,8 @@ class Explanation(Struct, frozen=True):
         blocked: Whether no machine can take it at present.
         sentence: The reason.
         machines: The match with each machine.
-        ahead: The number of queued jobs before it that its machines can run, counted up to ``COUNTED_AHEAD``.
+        ahead: The number of queued jobs of its owner before it that its machines can run, counted up to
+            ``COUNTED_AHEAD``.
     """
 
     job: Job
@@ -385,6 +428,16 @@ class Queue(Protocol):
 
     def drain(self, machine: MachineId, why: str | None) -> None:
         """Give the machine no more jobs; with None as ``why`` give it jobs again."""
+
+    def shares(self) -> Sequence[Share]:
+        """List the shares of all owners of jobs, in the order in which machines serve them."""
+
+    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
+        """Set the weight and the quota of an owner of jobs.
+
+        Raises:
+            UnknownNameError: There is no such owner.
+        """
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Lease a job that the machine may take; return None if there is none or if the machine has one.

@@ -18,17 +18,27 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, u
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue import job_leases, job_status
-from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim, list_oldest_jobs
+from benchlock.evaluator.queue.fair_shares import (
+    PRIORITY_SECONDS,
+    Candidate,
+    list_candidates,
+    load_shares,
+    set_share,
+    start_owner,
+)
+from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim
 from benchlock.evaluator.queue.job_matching import MachineFacts
-from benchlock.evaluator.queue.job_progress import find_job, load_live, store_lines
 from benchlock.evaluator.queue.job_status import (
     SEE,
+    find_job,
     job_of,
     lease_of,
     load_job,
+    load_live,
     load_machines,
     select_held,
     select_jobs,
+    store_lines,
 )
 from benchlock.evaluator.queue.lease_times import Clock, Moment, Times, queue_id
 from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
@@ -48,6 +58,7 @@ from benchlock.evaluator.queue.queue_types import (
     MachineId,
     Phase,
     ProgressLine,
+    Share,
 )
 from benchlock.evaluator.queue.submission_checks import (
     check_again,
@@ -263,6 +274,17 @@ class SqlQueue:
             send_signal(connection, JOBS)
             record_action(connection, "machine.resume" if why is None else "machine.drain", machine, self._now())
 
+    def shares(self) -> Sequence[Share]:
+        """List the shares of all owners of jobs, in the order in which machines serve them."""
+        with read_transaction(self._database) as connection:
+            return load_shares(connection)
+
+    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
+        """Set the weight and the quota of an owner of jobs."""
+        with write_transaction(self._database) as connection:
+            set_share(connection, owner, weight, max_running, self._now())
+            send_signal(connection, JOBS)
+
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Lease a job to the machine; jobs of revoked or expired tokens are cancelled first."""
         while True:
@@ -272,8 +294,8 @@ class SqlQueue:
                 self.cancel_token_work()
 
     def _lease(self, machine: MachineId, boot: str, nonce: str | None) -> Lease | None:
-        oldest = self._glance(machine, nonce)
-        if oldest is None:
+        candidates = self._glance(machine, nonce)
+        if candidates is None:
             return None
         with row_lock_transaction(self._database) as connection:
             now = self._clock.now(connection)
@@ -287,7 +309,8 @@ class SqlQueue:
             is_held = row.held_until is not None and now < row.held_until
             if row.draining is not None or busy is not None or is_held:
                 return None
-            job = claim(connection, ClaimRequest(machine, boot, nonce, now), oldest, self._times.lease)
+            request = ClaimRequest(machine, boot, nonce, now, row.comparison)
+            job = claim(connection, request, candidates, self._times.lease)
             if job is None:
                 return None
             if token_states(connection, [job.owner], self._now()).get(job.owner, "valid") != "valid":
@@ -312,7 +335,7 @@ class SqlQueue:
         with read_transaction(self._database) as connection:
             check_valid(connection, self._now())
             now = self._clock.now(connection) if self._may_look else None
-            columns = (machines.c.owner, machines.c.draining, machines.c.held_until)
+            columns = (machines.c.owner, machines.c.draining, machines.c.held_until, machines.c.comparison)
             row = connection.execute(select(*columns).where(machines.c.id == machine)).first()
             if row is None:
                 return False
@@ -320,7 +343,7 @@ class SqlQueue:
             is_held = row.held_until is not None and (now is None or now < row.held_until)
             if row.draining is not None or is_held or connection.scalar(BUSY, {"machine": machine}) is not None:
                 return False
-            if list_oldest_jobs(connection, machine):
+            if list_candidates(connection, machine, row.comparison):
                 return True
             return now is not None and bool(connection.scalar(DUE, {"now": now}))
 
@@ -455,13 +478,13 @@ class SqlQueue:
             raise UnknownNameError(f"the registry has no lock {min(missing)}", next_step="store the lock first")
         different = {id(request.wants): request.wants for request in requests}
         classes = {key: store_class(connection, wants) for key, wants in different.items()}
+        now = self._clock.now(connection)
         shared = {
             "state": "queued",
             "cancel_asked": False,
             **dict.fromkeys(("lost", "engine", "crash"), 0),
             "owner": get_actor().id,
             "submitted_at": self._now(),
-            "since": self._clock.now(connection),
             "comparison": None if turn is None else turn.id,
             "part_of": None if turn is None else to_builtins(turn),
         }
@@ -472,10 +495,13 @@ class SqlQueue:
                 "class": classes[id(request.wants)],
                 "isolation": request.wants.isolation,
                 "allow_code": request.allow_code,
+                "priority": request.priority,
+                "since": now - request.priority * PRIORITY_SECONDS,
             }
             for request in requests
         ]
         if own:
+            start_owner(connection, get_actor().id)
             connection.execute(insert(jobs), [shared | values for values in own])
             send_signal(connection, JOBS)
         for request in requests if is_logged else ():
@@ -534,7 +560,7 @@ class SqlQueue:
             self._clock.note(connection, moment.now)
         return more
 
-    def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[int] | None:
+    def _glance(self, machine: MachineId, nonce: str | None, *, settled: bool = False) -> list[Candidate] | None:
         """List jobs for the machine without a lock; None if it was seen lately and gets no job.
 
         A machine that repeats the request for its current lease gets a list, so that the request is answered.
@@ -552,9 +578,9 @@ class SqlQueue:
             row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
             check_own(row.owner, machine)
             if settled or not row.due:
-                oldest = [] if row.busy else list_oldest_jobs(connection, machine)
+                candidates = [] if row.busy else list_candidates(connection, machine, row.comparison)
                 heard = row.seen is not None and now - row.seen < self._times.beat
-                return None if heard and not oldest and not row.asked else oldest
+                return None if heard and not candidates and not row.asked else candidates
         self.settle()
         return self._glance(machine, nonce, settled=True)
 

@@ -157,8 +157,8 @@ def check_same(job: Row[Any], request: JobRequest) -> None:
         InvalidInputError: It is a different job with the same id.
     """
     get_actor().require_own(job.owner, request.id)
-    wanted = (request.lock, request.wants.digest, request.allow_code)
-    if (job.lock, job._mapping["class"], job.allow_code) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
+    wanted = (request.lock, request.wants.digest, request.allow_code, request.priority)
+    if (job.lock, job._mapping["class"], job.allow_code, job.priority) != wanted:  # noqa: SLF001 - SQLAlchemy's public name for it
         raise InvalidInputError(f"another job has the id {request.id}", where=request.id, next_step="create a new id")
 
 

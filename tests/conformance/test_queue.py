@@ -874,11 +874,12 @@ def test_when_a_token_ends_its_jobs_do_not_run_and_its_leases_end(bench: Bench, 
         mine = [bench.submit() for _ in range(3)]
     with use_actor(Actor(other, RUN)):
         bench.enrol(2, 3)
-        theirs = [bench.submit() for _ in range(2)]
         running = bench.lease(2)
     with use_actor(Actor(leaver, RUN)):
         held = bench.lease(1)
         begun = bench.begun(held)
+    with use_actor(Actor(other, RUN)):
+        theirs = [bench.submit() for _ in range(2)]
     assert (running.job, held.job) == (mine[0], mine[1])
     assert not queue.cancel_token_work()
     if how == "revoked":

@@ -185,8 +185,8 @@ def test_what_cannot_be_is_said_in_the_same_words(registry: Registry) -> None:
 def test_a_lock_and_a_request_are_left_to_workers(registry: Registry, asked: Request) -> None:
     lock = registry.lock(asked, {}).lock
     for given in (lock, asked):
-        found = registry.submit_job(given, "container", allow_code=False)
-        assert (found.job.lock, found.job.state, found.blocked) == (lock.id, "queued", True)
+        found = registry.submit_job(given, "container", allow_code=False, priority=2)
+        assert (found.job.lock, found.job.state, found.blocked, found.job.priority) == (lock.id, "queued", True, 2)
         assert found.sentence == "no machine can take it: none is known; start a worker on one"
     with pytest.raises(ConflictError, match="no available version of model/digits") as refused:
         registry.submit_job(_asked(model='{name: digits, version: "^9.0"}'), None, allow_code=False)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -76,6 +77,7 @@ JOB: Any = {
     "reason": None,
     "again_in": None,
     "submitted_at": "2026-11-21T12:00:00Z",
+    "priority": 0,
 }
 _LACK = "requires 8 CPUs (limits.cpus); this host has 2"
 _WHY = {
@@ -273,9 +275,15 @@ def queue_job(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission
     job = None if data.job is UNSET else parse_job_id(data.job)
     lock = _load_lock(registry, queue, data, job)
     job_request = make_job_request(
-        lock, registry.store, data.isolation, now, allow_code=data.allow_code, job=job, machine=data.machine
+        lock,
+        registry.store,
+        data.isolation,
+        now,
+        allow_code=data.allow_code,
+        job=job,
+        machine=data.machine,
     )
-    return queue.submit(job_request)
+    return queue.submit(replace(job_request, priority=data.priority))
 
 
 def _load_lock(registry: EmbeddedRegistry, queue: Queue, data: wire.JobSubmission, job: JobId | None) -> Lock:

@@ -95,6 +95,17 @@ FenceIn = Annotated[
 ]
 EnrolIn = Annotated[wire.Enrolment, Body(examples=[encode_example({"boot": _BOOT, "facts": _FACTS})])]
 DrainIn = Annotated[wire.DrainRequest, Body(examples=[encode_example({"draining": "its owner wants it"})])]
+_OWNER = "token/01kam1v3mz4w0q3d5g7h9j2k4m"
+_SHARE: Any = {
+    "owner": _OWNER,
+    "weight": 2.0,
+    "max_running": 8,
+    "running": 3,
+    "is_waiting": True,
+    "seconds": 5400.0,
+    "used": 2790.0,
+}
+ShareIn = Annotated[wire.ShareUpdate, Body(examples=[encode_example({"owner": _OWNER, "weight": 2, "max_running": 8})])]
 LeaseIn = Annotated[wire.LeaseRequest, Body(examples=[encode_example({"machine": _MACHINE, "boot": _BOOT, "wait": 0})])]
 BeatIn = Annotated[wire.HeartbeatRequest, Body(examples=[encode_example({"phase": "measuring"})])]
 _LINE = {"number": 3, "task": "accuracy", "done": 64, "total": 359}
@@ -122,6 +133,27 @@ class WorkerController(Controller):
     async def read_queue(self, queues: Injected[QueueService]) -> wire.QueueName:
         """Read the queue's name, with which its workers label their containers."""
         return wire.QueueName(name=await queues.service.work.do(queues.queue.name))
+
+    @get(
+        "/queue/shares",
+        opt=ADMIN | LIST,
+        summary="List shares of machine time",
+        responses=describe_responses(success={200: describe_body(wire.ShareList, "The shares.", {"shares": [_SHARE]})}),
+    )
+    async def list_shares(self, queues: Injected[QueueService]) -> wire.ShareList:
+        """List the owners of jobs with their weights, quotas and machine time; the first is served first."""
+        return wire.ShareList(shares=tuple(await queues.service.lists.do(queues.queue.shares)))
+
+    @put(
+        "/queue/shares",
+        opt=ADMIN | WHILE_FULL,
+        status_code=204,
+        summary="Set a share of machine time",
+        responses=describe_responses("unknown-name", "invalid-input", body=True),
+    )
+    async def set_share(self, queues: Injected[QueueService], data: ShareIn) -> None:
+        """Set the weight of an owner of jobs, and the maximum number of its running jobs."""
+        await queues.service.work.do(queues.queue.set_share, data.owner, data.weight, data.max_running)
 
     @get(
         "/machines",

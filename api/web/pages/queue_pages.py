@@ -51,7 +51,7 @@ _JOBS: Final = (
     Column("job", None, "The id of the job."),
     Column("why", None, "The reason for its state."),
     Column("state", None, "Its state, and the phase of a job that runs."),
-    Column("jobs before it", None, "The number of jobs that wait before it for a machine that can run it."),
+    Column("jobs before it", None, "The number of jobs of its owner before it that need the same machines."),
     Column("request", None, "The name of the request, if it differs from MODEL-on-DATASET, and the cell of a matrix."),
     Column("model", None, "The locked model."),
     Column("dataset", None, "The locked dataset."),

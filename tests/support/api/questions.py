@@ -269,12 +269,19 @@ class Questions:
             fence, run = self._lease(begun=True)
             return Question({"fence": fence}, body={"run": run, "end": self._end() | CANCELLED})
 
+        def shared() -> Question:
+            self._job()
+            owner = self._asked("GET", "/v1/queue/shares")["shares"][0]["owner"]
+            return Question(body={"owner": owner, "weight": 2.5, "max_running": 8})
+
         def begun() -> Question:
             fence, _ = self._lease()
             start = self._start() | {"isolation": "container", "image_id": self._lock.image.platforms[0].image_id}
             return Question({"fence": fence}, body=start)
 
         return {
+            "GET /v1/queue/shares": Question,
+            "PUT /v1/queue/shares": shared,
             "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": encode_cursor(("m1",))}),
             "PUT /v1/machines/{name}": lambda: Question({"name": "m1"}, body=enrolment),
             "POST /v1/machines/{name}/departure": lambda: Question({"name": "m1"}),

@@ -16,6 +16,8 @@ MUTABLE = {
     "eligible",
     "jobs",
     "avoided",
+    "shares",
+    "usages",
     "leases",
     "lease_slots",
     "progress_lines",

@@ -15,6 +15,7 @@ from benchlock.api.local.local_registry import LocalRegistry, now
 from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd
+from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Scopes
 from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.lock.lockfile import Lock
@@ -150,3 +151,26 @@ def test_a_lease_that_is_over_or_another_s_takes_nothing_whoever_says_it(
         assert client.post(f"/v1/leases/{fence}/release", json={"ended": "engine", "reason": "x"}).status_code == 204
     assert open_queue(registry).job(lease.job).state == "leased"
     assert open_queue(registry).holds(lease.fence)
+
+
+def test_only_an_administrator_reads_and_sets_shares(registry: LocalRegistry, lock: Lock) -> None:
+    tokens = Tokens(registry.database, now)
+    made = [tokens.create("somebody", Scopes.parse([scope])) for scope in ("run", "admin")]
+    runner, admin = ({"authorization": f"Bearer {secret.text}"} for _, secret in made)
+    owner = made[0][0].id
+    body = {"owner": owner, "weight": 2, "max_running": 8}
+    app = create_app(registry, authority=Authenticator(tokens, now))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        assert client.get("/v1/queue/shares", headers=runner).status_code == 403
+        assert client.put("/v1/queue/shares", json=body, headers=runner).status_code == 403
+        assert client.put("/v1/queue/shares", json=body, headers=admin).status_code == 204
+        for wrong in ({"weight": 0}, {"max_running": -1}, {"owner": "x" * 129}, {"weight": 1e300}):
+            assert client.put("/v1/queue/shares", json=body | wrong, headers=admin).status_code == 400
+        unknown = client.put("/v1/queue/shares", json=body | {"owner": "token/nobody"}, headers=admin)
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-name")
+        shares = client.get("/v1/queue/shares", headers=admin).json()["shares"]
+        job = client.post("/v1/jobs", json={"lock": lock.id, "priority": 9}, headers=runner)
+    assert [(share["owner"], share["weight"], share["max_running"]) for share in shares] == [(owner, 2, 8)]
+    assert job.status_code == 400
+    actions = [(one.action, one.target) for one in AuditLog(registry.database).list() if one.action == "share.set"]
+    assert actions == [("share.set", f"{owner}: weight 2, at most 8 running jobs")]

@@ -228,10 +228,10 @@ def _report(pods: Sequence[PodObject]) -> WorkerReport:
     status = pods[0].status
     ends = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
     if status.phase != "Succeeded" or not ends:
-        own = "; ".join(f"{end.reason}: {end.message}".strip(": ") for end in ends)
+        own = "; ".join(end.message if end.reason == "Error" else f"{end.reason}: {end.message}" for end in ends)
         evicted = f"{status.reason}: {status.message}".strip(": ")
         code = next((end.exit_code for end in ends if end.exit_code), -1)
-        return WorkerReport(code, message=_shorten(evicted or own or "its pod failed"))
+        return WorkerReport(code, message=_shorten(evicted or own) or "its pod failed")
     try:
         answer = msgspec.json.decode(ends[0].message, type=WorkerAnswer)
     except msgspec.DecodeError:

@@ -172,7 +172,7 @@ def test_a_pod_that_kubernetes_ends_is_a_failure_whatever_it_wrote(bench: Bench,
     bench.act()
     report = bench.cluster.wait(1)[node]
     assert (report.code, report.jobs) == ((-1, 0) if name == "evict" else (137, 0))
-    assert report.message == ("Evicted: The node was low on memory." if name == "evict" else "Error")
+    assert report.message == ("Evicted: The node was low on memory." if name == "evict" else "its pod failed")
 
 
 def test_a_job_that_somebody_deletes_is_a_failure(bench: Bench) -> None:

@@ -1,7 +1,11 @@
-"""Commands for the job queue: worker, jobs, cancel, explain and machines."""
+"""Commands for the job queue: worker, jobs, cancel, explain, machines and cluster."""
 
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, Final, TypeVar
 
 import click
@@ -21,8 +25,11 @@ from benchlock.api.client.worker_setup import (
     is_remote,
 )
 from benchlock.api.client.worker_setup import open_queue as opened
-from benchlock.api.error_codes import EXIT_REFUSED
+from benchlock.api.error_codes import EXIT_INVALID, EXIT_REFUSED, EXIT_TOKEN_REFUSED
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.evaluator.launchers.launcher import Launcher
+from benchlock.evaluator.launchers.node_worker import WorkerOrder
+from benchlock.evaluator.launchers.ray_connection import Supervision, check_cluster
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
     describe_seconds,
@@ -33,11 +40,14 @@ from benchlock.evaluator.queue.queue_texts import (
 from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.registry.database.engine import SchemaRevisionError
+from benchlock.registry.lock.lockfile import load
 from benchlock.registry.requests.evaluation_request import Request
 
 _T = TypeVar("_T")
 _WAIT_SECONDS: Final = 1.0
 """Seconds between two reads of what a command waits for."""
+_FINAL: Final = frozenset({0, EXIT_REFUSED, EXIT_INVALID, EXIT_TOKEN_REFUSED})
+"""Exit codes of a launcher that is not started again."""
 STATES = ("queued", "leased", "done", "failed", "quarantined", "cancelled")
 
 
@@ -57,10 +67,13 @@ JOB = click.argument("job", metavar="JOB", callback=complete_job_id, help="Job i
     "--machine", metavar="NAME", default="", help="Name of this machine; default: derived from its system id."
 )
 @click.option("--once", is_flag=True, help="Exit after one job.")
+@click.option("--until-idle", is_flag=True, help="Exit when no queued job fits this machine.")
 @click.option("--processes", is_flag=True, help="Also run jobs as processes: as your user, without isolation.")
 @click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
 @click.pass_obj
-def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool, allow_code: bool) -> None:
+def worker(
+    invocation: Invocation, machine: str, *, once: bool, until_idle: bool, processes: bool, allow_code: bool
+) -> None:
     """Run jobs from the queue on this machine.
 
     Jobs run one at a time, in containers.
@@ -78,7 +91,7 @@ def worker(invocation: Invocation, machine: str, *, once: bool, processes: bool,
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, _say_step)
     else:
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, _say_step)
-    count = agent.work(once=once)
+    count = agent.work(once=once, until_idle=until_idle)
     if invocation.as_json:
         output.print_json({"machine": agent.machine, "jobs": count})
 
@@ -229,6 +242,74 @@ def shares(
         for share in listed
     ]
     output.print_table(["owner", "weight", "running jobs", "queued jobs", "machine time", "time by weight"], rows)
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """Let a cluster engine start workers.
+
+    Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
+    """
+
+
+@cluster.command("ray")
+@click.option("--address", metavar="HOST:PORT", required=True, help="Address of the cluster's head.")
+@click.option("--token-file", metavar="PATH", default="", help="File on every node with the token of its worker.")
+@click.option("--processes", is_flag=True, help="Also run jobs as processes: as Ray's user, without isolation.")
+@click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
+@click.option("--attached", is_flag=True, help="End when the cluster is lost, instead of attaching again.")
+@click.pass_obj
+def ray(
+    invocation: Invocation, address: str, token_file: str, *, processes: bool, allow_code: bool, attached: bool
+) -> None:
+    """Start workers on the nodes of a Ray cluster.
+
+    Each node that fits a queued job has one worker. Run it on a node of the cluster. SIGTERM stops its workers, which
+    return their jobs.
+
+    Example: benchlock --registry https://bench.example cluster ray --address 10.0.0.1:6379
+    """
+    if not is_remote(invocation.registry):
+        raise InvalidInputError(
+            "the nodes of a cluster reach only a registry on a server",
+            where=f"--registry {invocation.registry}",
+            next_step="serve the folder with `benchlock serve`, and give the URL of the server",
+        )
+    if allow_code and not processes:
+        raise InvalidInputError(
+            "--allow-code needs --processes", where="cluster ray", next_step="use --processes as well, or omit it"
+        )
+    order = WorkerOrder(invocation.registry, "", token_file, processes, allow_code)
+    if attached:
+        os.environ.update(check_cluster(address))  # before Ray is imported
+        _launch(address, order)
+        return
+    command = [sys.executable, "-m", "benchlock.api.cli.main", "--registry", invocation.registry, "cluster", "ray"]
+    paths = ["--token-file", token_file] if token_file else []
+    words = [*command, "--attached", "--address", address, *paths, *order.flags]
+    code = Supervision(address, words, _FINAL, _say_step).run()
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _launch(address: str, order: WorkerOrder) -> None:
+    """Attach this process to the cluster, and launch workers until SIGTERM or SIGINT."""
+    from benchlock.evaluator.launchers.ray_cluster import attach_cluster  # noqa: PLC0415 - Ray, which is an extra
+
+    queue = connect_queue(order.registry)
+    with attach_cluster(address, order) as attached:
+        for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
+            signal.signal(number, _interrupt)
+        say(f"attached to the Ray cluster at {address}; SIGTERM stops the workers", repeat=True)
+        try:
+            Launcher(queue, attached, lambda lock: load(queue.lock_text(lock), lock), _say_step).run()
+        except KeyboardInterrupt:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def submit(

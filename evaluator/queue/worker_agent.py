@@ -111,8 +111,10 @@ class Agent:
     _nonce: str = field(default_factory=lambda: secrets.token_hex(_NONCE))
     _fault: threading.Event = field(default_factory=threading.Event)
 
-    def work(self, *, once: bool = False) -> int:
-        """Take jobs until SIGTERM or SIGINT, and return their number; with ``once`` stop after the first job.
+    def work(self, *, once: bool = False, until_idle: bool = False) -> int:
+        """Take jobs until SIGTERM or SIGINT, and return their number.
+
+        With ``once`` stop after the first job, with ``until_idle`` as soon as no queued job fits the machine.
 
         The agent waits for an unavailable queue or engine, also at its start.
 
@@ -133,7 +135,9 @@ class Agent:
                     self._last_message, self._is_paused = None, False
                     done += 1
                 elif not self._stopping:
-                    self._rest()
+                    is_idle = self._rest()
+                    if is_idle and until_idle:
+                        break
             with suppress(BenchlockError):  # otherwise the missing heartbeats tell the queue
                 self.queue.depart(self.machine)
         return done
@@ -363,8 +367,12 @@ class Agent:
     def _settled(self) -> None:
         self._interruptible = False
 
-    def _rest(self) -> None:
-        """Wait for a job; pause first if the last wait found one that could not be taken, or failed."""
+    def _rest(self) -> bool:
+        """Wait for a job; pause instead if the last wait found one that could not be taken, or failed.
+
+        Returns:
+            Whether the queue has no job for the machine.
+        """
         is_paused, self._is_paused = self._is_paused, True
         with self._patient(BenchlockError):
             try:
@@ -374,8 +382,10 @@ class Agent:
                     self._is_paused = False
                 else:
                     self._is_paused = self.queue.wait_for_job(self.machine, _PAUSES_OF_WAIT * self.pause)
+                    return not self._is_paused
             finally:
                 self._interruptible = False
+        return False
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -6,34 +6,21 @@ how many strikes there are; a few here, hundreds by hand. BENCHLOCK_SEED repeats
 of it. What is asserted is in the database, in what the harnesses wrote down, and in what the engine told.
 """
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import pairwise
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchlock.api.client.worker_setup import open_queue
-from benchlock.api.local.local_registry import now, open_registry
-from benchlock.artifacts.errors import UnavailableError
-from benchlock.artifacts.stores.local_store import LocalStore
-from benchlock.evaluator.queue.submission_checks import make_job_request
-from benchlock.registry.database.engine import read_transaction
 from tests.support.api.commands import BENCHLOCK, Commands
-from tests.support.evaluator.stub_harness import Span, spans, stubbed
+from tests.support.evaluator.struck_site import Site, check_jobs, overlaps, recorded_events, tell
 from tests.support.servers.faulty_proxy import FaultyProxy, proxy_to
-from tests.support.servers.postgresql import EMPTY, open_any
+from tests.support.servers.postgresql import EMPTY
 from tests.support.servers.postgresql import serving as postgresql_serving
 from tests.support.servers.registry_server import free_port
 from tests.support.system.python_image import PythonImage, make_image
@@ -48,105 +35,7 @@ KILLERS = 1 + KILLS // 100
 LEAST = 0.5
 """So large a share of the other jobs is done, whatever is struck."""
 LEASE = 3.0
-ENDED = {"done", "failed", "quarantined", "cancelled"}
 HOSTS = {"m1": "a", "m2": "a", "m3": "b"}
-
-
-@dataclass
-class Site:
-    """A registry, a service over it, three workers on two hosts that reach it by HTTP alone."""
-
-    folder: Path
-    commands: Commands
-    place: str
-    numbers: random.Random
-    workers: list[Program] = field(default_factory=list)
-    others: list[tuple[Victim, int]] = field(default_factory=list)
-    done: Counter[str] = field(default_factory=Counter)
-    heard: float = 0.0
-    turn: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.log = self.folder / "harnesses"
-        self.database = open_any(self.place)
-
-    @property
-    def all(self) -> list[Victim]:
-        return [*self.workers, *(one for one, _ in self.others)]
-
-    def submit(self, image: PythonImage) -> dict[str, str]:
-        """Each job with the isolation that it asks for; ``killer`` where it kills."""
-        registry = open_registry(str(self.commands.registry), print)
-        try:
-            assert isinstance(registry.store, LocalStore)
-            queue = open_queue(registry)
-            evaluation = stubbed(registry.store, self.folder, image)
-            found: dict[str, str] = {}
-            wanted = [*(["container", "process"] * JOBS)[:JOBS], *["killer"] * KILLERS]
-            self.numbers.shuffle(wanted)
-            for number, kind in enumerate(wanted):
-                longest = 2 * LEASE if kind == "container" else LEASE / 2
-                seconds, failure = round(self.numbers.uniform(0.1, longest), 2), "kills" * (kind == "killer")
-                lock = evaluation.holding(seconds, failure, self.log).lock(metrics=(), number=number)
-                registry.catalogue.put_lock(lock)
-                wish = make_job_request(lock, registry.store, "container" if kind == "container" else "process", now)
-                found[queue.submit(wish).id] = kind
-            return found
-        finally:
-            registry.database.dispose()
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """What is in the database, which nobody is asked to look after for that."""
-        with read_transaction(self.database) as connection:
-            return [tuple(row) for row in connection.exec_driver_sql(query)]
-
-    def is_over(self) -> bool:
-        return {state for (state,) in self.rows("SELECT state FROM jobs")} <= ENDED
-
-    def is_at_work(self) -> bool:
-        """Whether something is measured, and a worker was heard of since this was so the last time."""
-        [(heard, running)] = self.rows("SELECT max(seen), (SELECT count(*) FROM open_runs) FROM machines")
-        if running and heard > self.heard:
-            self.heard = heard
-            return True
-        return self.is_over()
-
-    def wait_until(self, happened: Callable[[], bool], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            with suppress(UnavailableError):  # the database was struck
-                if happened():
-                    return
-            time.sleep(0.2)
-
-    def strike(self) -> None:
-        weights = [(one, 3) for one in self.workers] + self.others
-        victim = self.numbers.choices([one for one, _ in weights], [weight for _, weight in weights])[0]
-        with self.turn:
-            kind = victim.strike(self.numbers, time.monotonic(), 2 * LEASE)
-        self.done[f"{victim.name.rstrip('123')} {kind}"] += 1
-
-    def mend(self, now: float | None = None) -> None:
-        with self.turn:
-            for one in self.all:
-                one.mend(time.monotonic() if now is None else now)
-
-    @contextmanager
-    def mending(self) -> Iterator[None]:
-        """What is struck comes to itself meanwhile, whatever the test waits for: that may be what was struck."""
-        over = threading.Event()
-
-        def mend() -> None:
-            while not over.wait(0.05):
-                self.mend()
-
-        thread = threading.Thread(target=mend, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +63,7 @@ def site(
             monkeypatch.setenv(name, value)
         commands = Commands(tmp_path / "registry", engine_url, variables)
         commands.done("db", "create")
-        found = Site(tmp_path, commands, place, random.Random(SEED), others=others)
+        found = Site(tmp_path, commands, place, random.Random(SEED), LEASE, others=others)
         stack.callback(found.database.dispose)
         served(found, lambda port: stack.enter_context(proxy_to(port)))
         for one in found.all:
@@ -200,36 +89,17 @@ def served(site: Site, proxied: Callable[[int], FaultyProxy]) -> None:
 
 @pytest.fixture
 def engine_events(engine_url: str, tmp_path: Path) -> Iterator[Path]:
-    """What the engine tells of its containers, as it happens."""
-    path = tmp_path / "events"
-    words = ["docker", f"--host={engine_url}", "events", "--filter", "type=container", "--format", "{{json .}}"]
-    with path.open("wb") as written:
-        process = subprocess.Popen(words, stdout=written)
-    yield path
-    process.terminate()
-    process.wait(20)
-
-
-def contained(path: Path) -> list[Span]:
-    """When each container ran."""
-    found: dict[str, dict[str, float]] = {}
-    for event in map(json.loads, path.read_text().splitlines()):
-        if event["Action"] in ("start", "die"):
-            found.setdefault(event["Actor"]["ID"], {})[event["Action"]] = event["timeNano"] / 1e9
-    return [Span(one["start"], one["die"], f"container {id_[:12]}") for id_, one in found.items() if len(one) == 2]
-
-
-def together(measured: list[Span]) -> list[tuple[Span, Span]]:
-    """Those of one host that measured at once."""
-    ordered = sorted(measured, key=lambda one: one.begin)
-    return [(one, next_) for one, next_ in pairwise(ordered) if next_.begin < one.end]
+    with recorded_events(engine_url, tmp_path / "events") as path:
+        yield path
 
 
 @pytest.mark.engine
 def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     site: Site, image: PythonImage, engine_events: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = site.submit(image)
+    wanted = [*(["container", "process"] * JOBS)[:JOBS], *["killer"] * KILLERS]
+    site.numbers.shuffle(wanted)
+    asked = site.submit(image, wanted)
     for one in site.all:
         if isinstance(one, Program):
             one.start()
@@ -240,62 +110,14 @@ def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
             site.strike()
         site.mend(float("inf"))
         site.wait_until(site.is_over, 120 + JOBS * 5)
-    told = tell(site, asked, engine_events)
+    told = {"seed": SEED, **tell(site, asked, engine_events)}
     with capsys.disabled():
         sys.stdout.write(f"\n{told}\n" * ("BENCHLOCK_KILLS" in os.environ))
-    check_jobs(site, asked, told)
-    check_alone(site, engine_events)
+    check_jobs(site, asked, told, LEAST)
+    assert overlaps(site, engine_events, sorted(set(HOSTS.values()))) == []
+    assert {code for one in site.workers for code in one.codes} <= {-9}, "a worker gave up"
     assert {one.ask_to_end() for one in site.workers} <= {0, -signal.SIGTERM}  # it may not have begun
     for victim in site.all:
         victim.end()
     assert (processes(site.folder), containers(site.commands)) == ([], [])
     assert site.commands.done("verify")["damaged"] == []
-
-
-def tell(site: Site, asked: dict[str, str], engine_events: Path) -> dict[str, Any]:
-    """What was done, and what became of it: the test's counts."""
-    return {
-        "seed": SEED,
-        "strikes": dict(sorted(site.done.items())),
-        "jobs": {kind: dict(found) for kind, found in kinds(site, asked).items()},
-        "leases": dict(Counter(ended for (ended,) in site.rows("SELECT ended FROM leases"))),
-        "runs": dict(Counter(outcome for (outcome,) in site.rows("SELECT outcome FROM run_ends"))),
-        "containers": len(contained(engine_events)),
-    }
-
-
-def kinds(site: Site, asked: dict[str, str]) -> dict[str, Counter[str]]:
-    found: dict[str, Counter[str]] = {}
-    for job, state in site.rows("SELECT id, state FROM jobs"):
-        found.setdefault(asked[job], Counter())[state] += 1
-    return found
-
-
-def check_jobs(site: Site, asked: dict[str, str], told: dict[str, Any]) -> None:
-    """No job is lost, none has two results, none goes on for ever."""
-    states = {job: (state, lost) for job, state, lost in site.rows("SELECT id, state, lost FROM jobs")}
-    assert set(states) == set(asked), "a job was lost"
-    assert {state for state, _ in states.values()} <= {"done", "quarantined"}, told
-    assert all(lost == 3 for state, lost in states.values() if state == "quarantined"), told
-    assert {states[job] for job, kind in asked.items() if kind == "killer"} == {("quarantined", 3)}, told
-    others = [states[job][0] for job, kind in asked.items() if kind != "killer"]
-    assert others.count("done") >= LEAST * len(others), told
-    results = site.rows("SELECT job, run FROM job_results")
-    assert sorted(job for job, _ in results) == sorted(job for job, (state, _) in states.items() if state == "done")
-    done = [run for (run,) in site.rows("SELECT run FROM run_ends WHERE outcome = 'done'")]
-    assert sorted(done) == sorted(run for _, run in results), "a run was committed that is no result"
-    began = {run for (run,) in site.rows("SELECT run FROM leases WHERE run IS NOT NULL")}
-    assert began == {run for (run,) in site.rows("SELECT run FROM run_ends")}, "a run has no end"
-    for left in ("SELECT run FROM open_runs", "SELECT fence FROM lease_slots", "SELECT run FROM held_runs"):
-        assert site.rows(left) == []
-    assert site.rows("SELECT fence FROM leases WHERE ended IS NULL") == []
-    assert {code for one in site.workers for code in one.codes} <= {-9}, "a worker gave up"
-
-
-def check_alone(site: Site, engine_events: Path) -> None:
-    """No two measurements of a host were there at once, whether or not a container held them."""
-    outside = spans(site.log)
-    assert outside
-    for host in sorted(set(HOSTS.values())):
-        of_it = [one for one in outside if f"/hosts/{host}/" in one.where]
-        assert together([*of_it, *(contained(engine_events) if host == "a" else [])]) == []

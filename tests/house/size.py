@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 611,
-    "lines": 112_700,
-    "imports inside functions": 139,
+    "modules": 617,
+    "lines": 113_600,
+    "imports inside functions": 140,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

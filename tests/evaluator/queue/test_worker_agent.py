@@ -82,6 +82,13 @@ def test_a_job_is_measured_and_its_run_is_like_any_other(site: Site) -> None:
     assert list((site.home / "runs").iterdir()) == []
 
 
+def test_a_worker_that_works_until_it_is_idle_takes_all_jobs_and_ends(site: Site) -> None:
+    jobs_of_it = [site.submit(), site.submit(seconds=0.1)]
+    assert site.agent().work(until_idle=True) == 2
+    assert [site.job(job).state for job in jobs_of_it] == ["done", "done"]
+    assert site.agent().work(until_idle=True) == 0
+
+
 def test_the_record_of_a_run_states_its_turn_in_a_comparison(site: Site) -> None:
     ((_, turn),) = turns(1)
     job = site.submit(turn=turn)

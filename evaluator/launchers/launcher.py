@@ -1,0 +1,211 @@
+"""The loop of a launcher: which nodes of a cluster get a worker, and which nodes the engine should add.
+
+Everything it knows can be lost: jobs, leases and results are in the queue, and nodes and tasks in the engine. After a
+restart it starts a worker on each node once, to learn the machine of the node.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, UnavailableError
+from benchlock.artifacts.user_output import format_count
+from benchlock.evaluator.launchers.node_worker import WorkerReport
+from benchlock.evaluator.queue.job_matching import find_job_requirements
+from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
+from benchlock.registry.auth.permissions import ForbiddenError
+from benchlock.registry.lock.lockfile import Lock
+
+_ROUND: Final = 2.0
+"""Seconds between two rounds, unless a worker ends."""
+_STALE: Final = 600.0
+"""Seconds after which a node gets a worker even if no job fits its machine: its facts may have changed."""
+_LONG: Final = 20.0
+"""Seconds for which a job is queued before the engine is asked for a node: a worker may be starting for it."""
+_JOINING: Final = 60.0
+"""Seconds between a node that the engine added and the next request for one of its size."""
+_USELESS: Final = 600.0
+"""The same if the new node ran no job."""
+_MAX_RETRY: Final = 300.0
+_LISTED: Final = 200
+"""The number of queued jobs, the newest, whose sizes are compared with the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the cluster.
+
+    Attributes:
+        id: Its id in the engine.
+        name: Its name in messages.
+        machine: The name that its worker shall use; empty for a name that the worker derives from its host.
+        cpus: All its CPUs.
+        gpus: All its GPUs.
+    """
+
+    id: str
+    name: str
+    machine: str
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NodeSize:
+    """What a node must have at least, in the engine's units."""
+
+    cpus: int
+    gpus: int
+
+    def __str__(self) -> str:
+        """Return the size in words."""
+        gpus = f" and {format_count(self.gpus, 'GPU')}" if self.gpus else ""
+        return format_count(self.cpus, "CPU") + gpus
+
+
+class Cluster(Protocol):
+    """A cluster engine."""
+
+    def nodes(self) -> Sequence[Node]:
+        """List the nodes that are alive and may run tasks."""
+
+    def start(self, node: Node) -> None:
+        """Start a worker on a node; the engine waits until the node is free."""
+
+    def wait(self, seconds: float) -> Mapping[Node, WorkerReport]:
+        """Wait until a worker ends, ``seconds`` at most; return each that ended, and how."""
+
+    def request(self, sizes: frozenset[NodeSize]) -> Mapping[NodeSize, str]:
+        """Show the engine a demand for one more node of each size, and for no other.
+
+        Returns:
+            The ids of the new nodes that have arrived since the last call; their sizes are no longer requested.
+        """
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What the launcher remembers of a node: its machine, when that is stale, and its failures in a row."""
+
+    machine: str = ""
+    until: float = 0.0
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Keeps one worker on each node that fits a queued job."""
+
+    queue: Queue
+    cluster: Cluster
+    fetch: Callable[[Digest], Lock]
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _nodes: dict[str, _Memory] = field(default_factory=dict)
+    _busy: set[str] = field(default_factory=set)
+    _since: dict[JobId, float] = field(default_factory=dict)
+    _sizes: dict[Digest, NodeSize] = field(default_factory=dict)
+    _resting: dict[NodeSize, float] = field(default_factory=dict)
+    _arrivals: dict[str, NodeSize] = field(default_factory=dict)
+    _requested: frozenset[NodeSize] = frozenset()
+    _last_message: str = ""
+
+    def run(self) -> None:
+        """Launch workers until a signal ends the process; wait for a queue that is unavailable.
+
+        Raises:
+            BenchlockError: The queue refuses the token.
+        """
+        while True:
+            try:
+                self.look()
+            except UnavailableError as error:
+                self._tell(str(error))
+            self.note(self.cluster.wait(_ROUND))
+
+    def note(self, ended: Mapping[Node, WorkerReport]) -> None:
+        """Learn from workers that ended."""
+        now = self.clock()
+        for node, report in ended.items():
+            self._busy.discard(node.id)
+            memory = self._nodes.setdefault(node.id, _Memory())
+            if report.code == 0:
+                self._nodes[node.id] = _Memory(report.machine, now + _STALE)
+            else:
+                memory.failures += 1
+                memory.retry_at = now + min(2.0**memory.failures, _MAX_RETRY)
+                self.say(f"{node.name}: its worker failed (exit code {report.code}): {report.message}")
+            size = self._arrivals.pop(node.id, None)
+            if size is not None and not report.jobs:
+                self._resting[size] = now + _USELESS
+                self._tell(f"{node.name}: the new node with {size} ran no job; the next request for one waits")
+
+    def look(self) -> None:
+        """Start workers for queued jobs, and show the engine which nodes are missing."""
+        nodes, now = self.cluster.nodes(), self.clock()
+        alive = {node.id for node in nodes}
+        self._nodes = {id_: memory for id_, memory in self._nodes.items() if id_ in alive}
+        jobs = self.queue.jobs(state="queued", limit=_LISTED)
+        for node in nodes if jobs else ():
+            if node.id not in self._busy and self._fits(node, now):
+                self.cluster.start(node)
+                self._busy.add(node.id)
+                self._tell(f"{node.name}: starting a worker")
+        self._since = {job.id: self._since.get(job.id, now) for job in jobs}
+        self._request([job for job in jobs if now - self._since[job.id] >= _LONG], now)
+
+    def _fits(self, node: Node, now: float) -> bool:
+        """Return whether a queued job may fit a node; it may if the machine of the node is unknown."""
+        memory = self._nodes.setdefault(node.id, _Memory())
+        if now < memory.retry_at:
+            return False
+        if not memory.machine or now >= memory.until:
+            return True
+        try:
+            return self.queue.wait_for_job(MachineId(memory.machine), 0)
+        except ForbiddenError as error:
+            memory.retry_at = now + _MAX_RETRY
+            self.say(
+                f"{node.name}: {error.what}; give its worker the token of the launcher, or the launcher an admin's"
+            )
+            return False
+
+    def _request(self, jobs: Sequence[Job], now: float) -> None:
+        """Ask for one node of each size that these jobs need."""
+        self._sizes = {job.lock: self._sizes.get(job.lock) or find_node_size(self.fetch(job.lock)) for job in jobs}
+        by_size = {self._sizes[job.lock]: job for job in jobs}
+        wanted = frozenset(size for size in by_size if now >= self._resting.get(size, 0.0))
+        for size in sorted(wanted - self._requested):
+            self._tell(f"asking the cluster for a node with {size}: {self._explain(by_size[size])}")
+        self._requested = wanted
+        for size, node in self.cluster.request(wanted).items():
+            self._requested -= {size}
+            self._resting[size] = now + _JOINING
+            self._arrivals[node] = size
+
+    def _explain(self, job: Job) -> str:
+        return f"{job.id}: {self.queue.explain(job.id).sentence}"
+
+    def _tell(self, message: str) -> None:
+        """Print a message, unless it equals the last one."""
+        if message != self._last_message:
+            self.say(message)
+            self._last_message = message
+
+
+def find_node_size(lock: Lock) -> NodeSize:
+    """Return the size of a node that may run a lock."""
+    wants = find_job_requirements(lock, None, confined=False)
+    if any(platform.device == "cpu" for platform in wants.platforms):
+        return NodeSize(wants.cpus, 0)
+    accelerator = wants.conditions.accelerator
+    return NodeSize(wants.cpus, 1 if accelerator is None else accelerator.count)
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type."""
+    text = error.what if isinstance(error, BenchlockError) else str(error)
+    return next(iter(text.strip().splitlines()), type(error).__name__)

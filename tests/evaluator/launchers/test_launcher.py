@@ -1,0 +1,210 @@
+"""A launcher keeps one worker on each node that fits a queued job, and asks for nodes where jobs wait for long."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from msgspec import structs
+from sqlalchemy import Engine
+
+from benchlock.artifacts.errors import UnavailableError
+from benchlock.evaluator.launchers.launcher import Launcher, Node, NodeSize, find_node_size
+from benchlock.evaluator.launchers.node_worker import WorkerReport
+from benchlock.evaluator.queue.queue_types import MachineId
+from benchlock.evaluator.queue.sql_queue import SqlQueue
+from benchlock.registry.auth.permissions import ForbiddenError
+from tests.support.evaluator.queues import ANY, ARM, BOOT, LOCKS, Ticking, facts, queue_of, wish
+from tests.support.resolution.variants import variant
+
+LOCK = variant({}).lock
+ONE, TWO = (Node(f"id{number}", f"n{number}", "", 2, 0) for number in (1, 2))
+SIZE = NodeSize(LOCK.limits.cpus, 0)
+
+
+@dataclass
+class Nodes:
+    """A cluster that records what it is asked; a test says which workers ended and which nodes arrived."""
+
+    alive: Sequence[Node] = (ONE, TWO)
+    started: list[str] = field(default_factory=list)
+    requested: frozenset[NodeSize] = frozenset()
+    arrived: dict[NodeSize, str] = field(default_factory=dict)
+
+    def nodes(self) -> Sequence[Node]:
+        return self.alive
+
+    def start(self, node: Node) -> None:
+        self.started.append(node.name)
+
+    def wait(self, _seconds: float) -> Mapping[Node, WorkerReport]:
+        return {}
+
+    def request(self, sizes: frozenset[NodeSize]) -> Mapping[NodeSize, str]:
+        arrived, self.arrived = self.arrived, {}
+        self.requested = sizes - arrived.keys()
+        return arrived
+
+
+@dataclass
+class Bench:
+    """A launcher over a queue in a database, and a clock that the test moves."""
+
+    queue: SqlQueue
+    time: float = 0.0
+    said: list[str] = field(default_factory=list)
+    cluster: Nodes = field(default_factory=Nodes)
+
+    def __post_init__(self) -> None:
+        self.launcher = Launcher(self.queue, self.cluster, lambda _: LOCK, self.said.append, lambda: self.time)
+
+    def look(self, seconds: float = 0.0) -> list[str]:
+        """The nodes that get a worker after so many seconds."""
+        self.time += seconds
+        self.cluster.started.clear()
+        self.launcher.look()
+        return self.cluster.started
+
+    def ended(self, node: Node, code: int = 0, jobs: int = 0) -> None:
+        machine = "" if code else node.name
+        self.launcher.note({node: WorkerReport(code, machine, jobs, "it says why" if code else "")})
+
+    def enrol(self, node: Node, arch: str = "amd64") -> None:
+        self.queue.enrol(MachineId(node.name), BOOT, facts(arch=arch))
+
+
+@pytest.fixture
+def bench(database: Engine) -> Bench:
+    return Bench(queue_of(database, Ticking()))
+
+
+def test_nodes_get_a_worker_once_a_job_is_queued_and_never_a_second_one(bench: Bench) -> None:
+    assert bench.look() == []
+    bench.queue.submit(wish())
+    assert bench.look() == ["n1", "n2"]
+    assert bench.look() == []
+
+
+def test_a_known_node_gets_a_worker_only_where_its_machine_fits_a_job(bench: Bench) -> None:
+    bench.enrol(ONE)
+    bench.enrol(TWO, "arm64")
+    first = bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.ended(ONE)
+    bench.ended(TWO)
+    assert bench.look() == ["n2"]
+    bench.ended(TWO)
+    bench.queue.cancel(first.id)
+    bench.queue.submit(wish(ANY, lock=LOCKS[1]))
+    assert bench.look() == ["n1"]
+
+
+def test_what_is_known_of_a_machine_is_asked_again_some_time(bench: Bench) -> None:
+    bench.enrol(ONE, "arm64")
+    bench.cluster.alive = (ONE,)
+    bench.queue.submit(wish(ANY))
+    bench.look()
+    bench.ended(ONE)
+    assert bench.look(seconds=60) == []
+    assert bench.look(seconds=3600) == ["n1"]
+
+
+def test_a_node_whose_worker_fails_is_tried_again_later_and_later(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.queue.submit(wish())
+    bench.look()
+    waits = []
+    for _ in range(3):
+        bench.ended(ONE, code=2)
+        waits.append(next(seconds for seconds in range(1, 100) if bench.look(seconds=1)))
+    assert waits == sorted(set(waits))
+    assert "n1: its worker failed (exit code 2): it says why" in bench.said
+
+
+def test_a_node_that_is_gone_is_forgotten(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.queue.submit(wish())
+    bench.look()
+    bench.ended(ONE, code=-9)
+    bench.cluster.alive = ()
+    bench.look()
+    bench.cluster.alive = (ONE,)
+    assert bench.look() == ["n1"]
+
+
+def test_a_job_that_waits_long_is_shown_to_the_engine_as_the_demand_for_a_node(bench: Bench) -> None:
+    job = bench.queue.submit(wish(ARM))
+    bench.look()
+    assert bench.cluster.requested == frozenset()
+    bench.look(seconds=30)
+    assert bench.cluster.requested == {SIZE}
+    assert bench.said[-1].startswith(f"asking the cluster for a node with {SIZE}: {job.id}: no machine can take it")
+    bench.queue.cancel(job.id)
+    bench.look()
+    assert bench.cluster.requested == frozenset()
+
+
+def test_a_new_node_that_runs_no_job_is_not_followed_by_others_at_once(bench: Bench) -> None:
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.look(seconds=30)
+    new = Node("id3", "n3", "", 2, 0)
+    bench.cluster.alive = (ONE, TWO, new)
+    bench.cluster.arrived = {SIZE: "id3"}
+    assert bench.look() == ["n3"]
+    bench.ended(new)
+    assert "n3: the new node with" in bench.said[-1]
+    bench.look(seconds=300)
+    assert bench.cluster.requested == frozenset()
+    bench.look(seconds=600)
+    assert bench.cluster.requested == {SIZE}
+
+
+def test_a_machine_of_another_token_is_said_and_the_others_get_workers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.enrol(ONE)
+    bench.enrol(TWO)
+    bench.queue.submit(wish())
+    bench.look()
+    bench.ended(ONE)
+    bench.ended(TWO)
+
+    def refuse(machine: MachineId, _seconds: float) -> bool:
+        if machine == "n1":
+            raise ForbiddenError("n1 belongs to another token")
+        return True
+
+    monkeypatch.setattr(bench.queue, "wait_for_job", refuse)
+    assert bench.look() == ["n2"]
+    assert any(text.startswith("n1: n1 belongs to another token") for text in bench.said)
+
+
+def test_a_queue_that_is_away_is_said_once_and_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StopError(Exception):
+        pass
+
+    rounds = iter((False, False, True))
+
+    def wait(_seconds: float) -> Mapping[Node, WorkerReport]:
+        if next(rounds):
+            raise StopError
+        return {}
+
+    def away(**_: object) -> None:
+        raise UnavailableError("the database does not answer")
+
+    monkeypatch.setattr(bench.cluster, "wait", wait)
+    monkeypatch.setattr(bench.queue, "jobs", away)
+    with pytest.raises(StopError):
+        bench.launcher.run()
+    assert bench.said == ["the database does not answer"]
+
+
+def test_a_lock_for_accelerators_alone_needs_a_node_with_them() -> None:
+    platform = structs.replace(LOCK.image.platforms[0], device="cuda")
+    image = structs.replace(LOCK.image, platforms=(platform,))
+    request = {**LOCK.request, "hardware": {"accelerator": {"count": 2}}}
+    lock = structs.replace(LOCK, image=image, request=request, limits=structs.replace(LOCK.limits, cpus=3))
+    assert find_node_size(lock) == NodeSize(3, 2)
+    assert find_node_size(structs.replace(lock, request=LOCK.request)) == NodeSize(3, 1)
+    assert str(NodeSize(3, 2)) == "3 CPUs and 2 GPUs"

@@ -128,8 +128,8 @@ COMMAND_GROUPS = {
         "explain": ("queue_commands.explain", "Explain the state of a job and what each machine lacks."),
         "matrix": ("matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
         "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
-        "cluster": ("queue_commands.cluster", "Let a cluster engine start workers."),
         "shares": ("queue_commands.shares", "List the shares of machine time of tokens, or set one."),
+        "cluster": ("queue_commands.cluster", "Let a cluster engine start workers."),
     },
     "Administration": {
         "db": ("maintenance_commands.db", "Create a registry; show, check and upgrade its schema."),

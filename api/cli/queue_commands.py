@@ -1,5 +1,6 @@
 """Commands for the job queue: worker, jobs, cancel, explain, machines and cluster."""
 
+import os
 import signal
 import sys
 import time
@@ -31,7 +32,7 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.evaluator.launchers.launcher import Cluster, Launcher
 from benchlock.evaluator.launchers.node_worker import WorkerOrder
 from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
-from benchlock.evaluator.launchers.ray_connection import Supervision
+from benchlock.evaluator.launchers.ray_connection import Supervision, check_cluster
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
     describe_seconds,
@@ -215,6 +216,50 @@ def machines(invocation: Invocation, machine: str, drain: str, *, resume: bool) 
     output.print_table(["machine", "state", "hardware", "why no jobs"], rows)
 
 
+@click.command()
+@click.argument("owner", metavar="[OWNER]", default="", help="Token id, as listed by `token list`; default: list all.")
+@click.option("--weight", type=click.FloatRange(0.01, 100), default=None, help="Part of the machine time; default: 1.")
+@click.option("--max-running", metavar="N", type=click.IntRange(0, 1_000_000), help="Maximum number of running jobs.")
+@click.option("--no-max-running", "is_unlimited", is_flag=True, help="Remove that maximum.")
+@click.pass_obj
+def shares(
+    invocation: Invocation, owner: str, weight: float | None, max_running: int | None, *, is_unlimited: bool
+) -> None:
+    """List the shares of machine time of tokens, or set one.
+
+    Machines serve the owner with the least machine time for its weight first.
+
+    Example: benchlock shares token/01kam1v3mz4w0q3d5g7h9j2k4m --weight 4 --max-running 8
+    """
+    queue = open_queue(invocation)
+    is_change = weight is not None or max_running is not None or is_unlimited
+    if bool(owner) != is_change or (is_unlimited and max_running is not None):
+        raise InvalidInputError(
+            "give an owner with --weight, and --max-running or --no-max-running, or none of them", where="shares"
+        )
+    if owner:
+        known = next((share for share in queue.shares() if share.owner == owner), None)
+        before = (1.0, None) if known is None else (known.weight, known.max_running)
+        limit = None if is_unlimited else before[1] if max_running is None else max_running
+        queue.set_share(owner, before[0] if weight is None else weight, limit)
+    listed = [share for share in queue.shares() if owner in ("", share.owner)]
+    if invocation.as_json:
+        output.print_json({"shares": listed})
+        return
+    rows = [
+        [
+            share.owner,
+            f"{share.weight:g}",
+            f"{share.running} of {'any' if share.max_running is None else share.max_running}",
+            "yes" if share.is_waiting else "no",
+            describe_seconds(share.seconds),
+            describe_seconds(share.used),
+        ]
+        for share in listed
+    ]
+    output.print_table(["owner", "weight", "running jobs", "queued jobs", "machine time", "time by weight"], rows)
+
+
 @click.group("cluster")
 def cluster() -> None:
     """Let a cluster engine start workers.
@@ -247,6 +292,7 @@ def ray(
         )
     order = WorkerOrder(invocation.registry, "", token_file, processes, allow_code)
     if attached:
+        os.environ.update(check_cluster(address))  # before Ray is imported
         _launch(address, order)
         return
     command = [sys.executable, "-m", "benchlock.api.cli.main", "--registry", invocation.registry, "cluster", "ray"]
@@ -337,50 +383,6 @@ def _run_launcher(queue: RemoteQueue, engine: Cluster) -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-@click.command()
-@click.argument("owner", metavar="[OWNER]", default="", help="Token id, as listed by `token list`; default: list all.")
-@click.option("--weight", type=click.FloatRange(0.01, 100), default=None, help="Part of the machine time; default: 1.")
-@click.option("--max-running", metavar="N", type=click.IntRange(0, 1_000_000), help="Maximum number of running jobs.")
-@click.option("--no-max-running", "is_unlimited", is_flag=True, help="Remove that maximum.")
-@click.pass_obj
-def shares(
-    invocation: Invocation, owner: str, weight: float | None, max_running: int | None, *, is_unlimited: bool
-) -> None:
-    """List the shares of machine time of tokens, or set one.
-
-    Machines serve the owner with the least machine time for its weight first.
-
-    Example: benchlock shares token/01kam1v3mz4w0q3d5g7h9j2k4m --weight 4 --max-running 8
-    """
-    queue = open_queue(invocation)
-    is_change = weight is not None or max_running is not None or is_unlimited
-    if bool(owner) != is_change or (is_unlimited and max_running is not None):
-        raise InvalidInputError(
-            "give an owner with --weight, and --max-running or --no-max-running, or none of them", where="shares"
-        )
-    if owner:
-        known = next((share for share in queue.shares() if share.owner == owner), None)
-        before = (1.0, None) if known is None else (known.weight, known.max_running)
-        limit = None if is_unlimited else before[1] if max_running is None else max_running
-        queue.set_share(owner, before[0] if weight is None else weight, limit)
-    listed = [share for share in queue.shares() if owner in ("", share.owner)]
-    if invocation.as_json:
-        output.print_json({"shares": listed})
-        return
-    rows = [
-        [
-            share.owner,
-            f"{share.weight:g}",
-            f"{share.running} of {'any' if share.max_running is None else share.max_running}",
-            "yes" if share.is_waiting else "no",
-            describe_seconds(share.seconds),
-            describe_seconds(share.used),
-        ]
-        for share in listed
-    ]
-    output.print_table(["owner", "weight", "running jobs", "queued jobs", "machine time", "time by weight"], rows)
 
 
 def submit(

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
@@ -238,10 +239,8 @@ def shares(
             "give an owner with --weight, and --max-running or --no-max-running, or none of them", where="shares"
         )
     if owner:
-        known = next((share for share in queue.shares() if share.owner == owner), None)
-        before = (1.0, None) if known is None else (known.weight, known.max_running)
-        limit = None if is_unlimited else before[1] if max_running is None else max_running
-        queue.set_share(owner, before[0] if weight is None else weight, limit)
+        limit = None if is_unlimited else UNSET if max_running is None else max_running
+        queue.set_share(owner, UNSET if weight is None else weight, limit)
     listed = [share for share in queue.shares() if owner in ("", share.owner)]
     if invocation.as_json:
         output.print_json({"shares": listed})

@@ -134,9 +134,11 @@ class RemoteQueue:
         """Fetch the shares of all owners of jobs."""
         return self._request("GET", "queue/shares", wire.ShareList).shares
 
-    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
-        """Set the weight and the quota of an owner of jobs."""
-        self._send("PUT", "queue/shares", wire.ShareUpdate(owner=owner, weight=weight, max_running=max_running))
+    def set_share(
+        self, owner: str, weight: float | UnsetType = UNSET, max_running: int | UnsetType | None = UNSET
+    ) -> None:
+        """Set the weight or the quota of an owner of jobs, or both."""
+        self._send("PATCH", "queue/shares", wire.ShareUpdate(owner=owner, weight=weight, max_running=max_running))
 
     def lease(self, machine: MachineId, boot: str, nonce: str | None = None) -> Lease | None:
         """Request a lease, and take over its times."""

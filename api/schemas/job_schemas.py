@@ -117,11 +117,11 @@ class DrainRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ShareUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weight and the quota of an owner of jobs; ``max_running`` is null without a limit."""
+    """The weight or the quota of an owner of jobs, or both; ``max_running`` is null without a limit."""
 
     owner: OwnerText
-    weight: Weight
-    max_running: MaxRunning | None
+    weight: Weight | UnsetType = UNSET
+    max_running: MaxRunning | UnsetType | None = UNSET
 
 
 class ShareList(Struct, frozen=True, kw_only=True):

@@ -4,25 +4,30 @@ An owner is the token that submitted a job; its jobs wait in one line. A machine
 that it can run of the owner with the least machine time for its weight (weighted fair queueing). Three rules:
 
 * The time of ended leases is charged when they end: seconds divided by the weight. A running job counts with the mean
-  of its owner's leases, which its end replaces by the time that it took. No row is written for that when a job is
-  leased, so claims of one owner do not wait for one another. A lease that the machine, not the job, ended is free.
+  of its owner's leases, with ``LEAST_ESTIMATE`` or with the time that it has run, whichever is longest, and its end
+  replaces that by the time that it took. No row is written for that when a job is leased, so claims of one owner do
+  not wait for one another. A lease that the machine, not the job, ended is free.
 * An owner without a waiting or running job starts, with its next job, at the least time of the owners that have
-  running jobs: nobody saves up time. Nobody is more than ``MAX_LAG`` behind the owner with the most time either, so
-  that jobs which waited long for a machine do not keep every machine when it appears.
+  running jobs: nobody saves up time.
+* A job keeps the time that its owner had when it was leased, its *start tag*, as in start-time fair queueing (P. Goyal,
+  H. Vin, H. Cheng, "Start-Time Fair Queueing", 1996). Whoever waits for a turn has no less time than the least start
+  tag of the running jobs, or the last one if none runs. An owner further behind than ``MAX_LAG`` waited for a machine
+  that fits, and counts as ``MAX_LAG`` behind, or it would keep every other machine as well.
 * The owner's jobs are sorted by the time of submission. One step of priority moves a job by ``PRIORITY_SECONDS``, so a
   job of low priority waits at most that much longer for each step, whatever is submitted after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, func, select, text
+from msgspec import UNSET, UnsetType
+from sqlalchemy import Connection, Row, func, select, text, update
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.queue_schema import jobs, usages
+from benchlock.evaluator.queue.queue_schema import jobs, shares, usages
 from benchlock.evaluator.queue.queue_types import OWN_FAULTS, LeaseEnd, Share
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.database.registry_schema import tokens
@@ -30,24 +35,33 @@ from benchlock.registry.database.registry_schema import tokens
 PRIORITY_SECONDS: Final = 3600.0
 """The seconds by which one step of priority moves a job in the line of its owner."""
 MAX_LAG: Final = 3600.0
-"""The maximum seconds, divided by the weight, by which an owner counts as behind the one with the most time."""
-FIRST_ESTIMATE: Final = 60.0
-"""The seconds that count for a running job of an owner without an ended lease."""
+"""The maximum seconds, divided by the weight, by which an owner counts as behind the least start tag."""
+LEAST_ESTIMATE: Final = 60.0
+"""The least seconds that count for a running job: an owner cannot make its jobs look short by many tiny ones."""
 HEADS: Final = (2, 8, 32, 128)
 """Lengths of the list of candidates, tried in turn: other transactions may have locked the first jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A queued job that a machine may take; ``max_running`` is the quota of its owner.
+    """A queued job that a machine may take.
 
-    ``is_continued``: it is the next one of the interleaved comparison that the machine has begun.
+    Attributes:
+        seq: Its number.
+        owner: Its owner.
+        max_running: The quota of the owner; None without one.
+        start_tag: The time of the owner.
+        is_continued: Whether it is the next one of the interleaved comparison that the machine has begun.
     """
 
     seq: int
     owner: str
     max_running: int | None = None
+    start_tag: float | None = None
     is_continued: bool = False
+
+
+_NOW: Final = "CAST(:now AS double precision)"
 
 
 def _owners(queued: str = "", leased: str = "") -> str:
@@ -61,7 +75,11 @@ WITH RECURSIVE waiting(owner) AS (
     UNION ALL
     SELECT (SELECT min(jobs.owner) FROM jobs {queued} WHERE jobs.state = 'queued' AND jobs.owner > waiting.owner)
     FROM waiting WHERE waiting.owner IS NOT NULL
-), running AS (SELECT jobs.owner, count(*) AS number FROM jobs {leased} WHERE jobs.state = 'leased' GROUP BY jobs.owner)
+), running AS (
+    SELECT jobs.owner, count(*) AS number, min(jobs.start_tag) AS start_tag,
+        sum({_NOW} - coalesce(jobs.leased_at, {_NOW})) AS elapsed
+    FROM jobs {leased} WHERE jobs.state = 'leased' GROUP BY jobs.owner
+)
 """  # noqa: S608 - constants of this module
 
 
@@ -70,21 +88,28 @@ _INDEXES: Final = ("INDEXED BY ix_jobs_queued_owner", "INDEXED BY ix_jobs_leased
 
 
 def _sorted(owners: str) -> str:
-    """Return the query of the shares of ``owners``, with ``rank``, by which they are sorted."""
-    floor = f"(SELECT max(usages.used) FROM usages) - {MAX_LAG}"  # noqa: S608 - a constant
+    """Return the query of the shares of ``owners``, with ``rank``, by which they are sorted, and the start tag."""
+    tag = "coalesce((SELECT min(running.start_tag) FROM running), (SELECT max(usages.start_tag) FROM usages))"
+    floor = f"coalesce({tag} - {MAX_LAG}, 0.0)"
+    mean = _greater("coalesce(usages.seconds / nullif(usages.leases, 0), 0.0)", str(LEAST_ESTIMATE))
     return f"""
-SELECT {owners}.owner, coalesce(shares.weight, 1.0) AS weight, shares.max_running,
-    coalesce(running.number, 0) AS running,
-    coalesce(usages.used, 0.0) AS used, coalesce(usages.seconds, 0.0) AS seconds,
-    CASE WHEN coalesce(usages.used, 0.0) > coalesce({floor}, 0.0) THEN coalesce(usages.used, 0.0) ELSE {floor} END
-    + coalesce(running.number, 0) * coalesce(usages.seconds / nullif(usages.leases, 0), {FIRST_ESTIMATE})
-    / coalesce(shares.weight, 1.0) AS rank
-FROM {owners} LEFT JOIN usages ON usages.owner = {owners}.owner LEFT JOIN shares ON shares.owner = {owners}.owner
-LEFT JOIN running ON running.owner = {owners}.owner
+SELECT share.*, share.start_tag + {_greater("share.estimated", "share.elapsed")} / share.weight AS rank FROM (
+    SELECT {owners}.owner, coalesce(shares.weight, 1.0) AS weight, shares.max_running,
+        coalesce(running.number, 0) AS running, coalesce(usages.seconds, 0.0) AS seconds,
+        {_greater("coalesce(usages.used, 0.0)", floor)} AS start_tag,
+        coalesce(running.number, 0) * {mean} AS estimated, coalesce(running.elapsed, 0.0) AS elapsed
+    FROM {owners} LEFT JOIN usages ON usages.owner = {owners}.owner LEFT JOIN shares ON shares.owner = {owners}.owner
+    LEFT JOIN running ON running.owner = {owners}.owner
+) AS share
 """  # noqa: S608 - constants of this module
 
 
-def _may_run(owners: str) -> str:
+def _greater(first: str, second: str) -> str:
+    """Return the expression of the greater of two; SQLite and PostgreSQL have no common function for that."""
+    return f"CASE WHEN {first} > {second} THEN {first} ELSE {second} END"
+
+
+def _may_run(owners: str, left_out: str = "") -> str:
     """Return the query ``open``, the classes that the machine may take and that have queued jobs, and ``sorted``.
 
     ``sorted`` has the owners below their quotas, in the order in which they are served.
@@ -94,9 +119,9 @@ def _may_run(owners: str) -> str:
     SELECT eligible.class FROM eligible WHERE eligible.machine = :machine AND eligible.fits
     AND EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'queued' AND jobs.class = eligible.class)
 ), sorted AS (
-    SELECT line.owner, line.max_running, line.rank, line.used FROM line
-    WHERE line.owner IS NOT NULL AND (line.max_running IS NULL OR line.running < line.max_running)
-    ORDER BY line.rank, line.used, line.owner LIMIT 1000000
+    SELECT line.owner, line.max_running, line.rank, line.start_tag FROM line
+    WHERE line.owner IS NOT NULL AND (line.max_running IS NULL OR line.running < line.max_running) {left_out}
+    ORDER BY line.rank, line.owner LIMIT 1000000
 )
 """  # noqa: S608 - constants of this module
 
@@ -109,11 +134,15 @@ _OWN: Final = """
     ORDER BY jobs.since, jobs.seq LIMIT """
 
 
+_LEFT_OUT: Final = "AND line.owner <> ALL(CAST(:left_out AS text[]))"
+
+
 def _heads(count: int) -> str:
     # The count is a literal: with a parameter the server would plan the query anew each time. The rows of ``sorted``
     # are visited in their order, and no further than to the last head that is needed.
     return f"""
-{_may_run(_owners())} SELECT head.seq, sorted.owner, sorted.max_running FROM sorted CROSS JOIN LATERAL (
+{_may_run(_owners(), _LEFT_OUT)} SELECT head.seq, sorted.owner, sorted.max_running, sorted.start_tag
+FROM sorted CROSS JOIN LATERAL (
     SELECT own.seq, own.since FROM open CROSS JOIN LATERAL ({_OWN} {count}) AS own
     ORDER BY own.since, own.seq LIMIT {count}
 ) AS head LIMIT {count}
@@ -124,8 +153,8 @@ POSTGRESQL: Final = tuple(text(_heads(count)) for count in HEADS)
 """Select the first jobs for a machine; one statement for each length of the list."""
 
 SQLITE: Final = text(f"""
-{_may_run(_owners(*_INDEXES))} SELECT found.seq, found.owner, found.max_running FROM (
-    SELECT sorted.owner, sorted.max_running, (
+{_may_run(_owners(*_INDEXES))} SELECT found.seq, found.owner, found.max_running, found.start_tag FROM (
+    SELECT sorted.owner, sorted.max_running, sorted.start_tag, (
         SELECT head.seq FROM open CROSS JOIN jobs AS head ON head.seq = (SELECT own.seq FROM ({_OWN} 1) AS own)
         ORDER BY head.since, head.seq LIMIT 1
     ) AS seq FROM sorted LIMIT 1000000
@@ -143,23 +172,34 @@ SELECT jobs.seq, jobs.owner FROM jobs WHERE jobs.state = 'queued' AND jobs.compa
 """Select the next job of an interleaved comparison, which keeps its machine."""
 
 
-def list_candidates(connection: Connection, machine: str, comparison: str | None, tried: int = 0) -> list[Candidate]:
+def list_candidates(
+    connection: Connection,
+    machine: str,
+    comparison: str | None,
+    now: float,
+    tried: int = 0,
+    left_out: Collection[str] = (),
+) -> list[Candidate]:
     """List the jobs that the machine may take, in the order in which it should, read without a lock.
 
     Args:
         connection: The connection.
         machine: The machine that requests work.
         comparison: The interleaved comparison of its last job, whose jobs come first; None without one.
+        now: The time by the queue's clock, in seconds.
         tried: The number of shorter lists that were tried before; each list is longer than the one before.
+        left_out: Owners whose quotas are reached or locked, on PostgreSQL.
     """
     if comparison is not None:
         values = {"machine": machine, "comparison": comparison}
         row = connection.execute(_CONTINUED, values).first()
         if row is not None:
             return [Candidate(row.seq, row.owner, is_continued=True)]
-    question = POSTGRESQL[tried] if connection.dialect.name == "postgresql" else SQLITE
-    rows = connection.execute(question, {"machine": machine})
-    return [Candidate(row.seq, row.owner, row.max_running) for row in rows]
+    question, values = SQLITE, {"machine": machine, "now": now}
+    if connection.dialect.name == "postgresql":
+        question, values = POSTGRESQL[tried], {**values, "left_out": sorted(left_out)}
+    rows = connection.execute(question, values)
+    return [Candidate(row.seq, row.owner, row.max_running, row.start_tag) for row in rows]
 
 
 _LOCK_SHARES: Final = """
@@ -192,24 +232,31 @@ def keep_quotas(connection: Connection, candidates: Sequence[Candidate], tried: 
     return [one for one in candidates if one.owner not in limited - free]
 
 
-def start_owner(connection: Connection, owner: str) -> None:
+def start_owner(connection: Connection, owner: str, now: float) -> None:
     """Let an owner start where the others are, before its next job, if it has none that waits or runs.
 
     Args:
         connection: A ``write_transaction``.
         owner: The owner.
+        now: The time by the queue's clock, in seconds.
     """
     states = ("queued", "leased", "delayed")
     own = select(jobs.c.seq).where(jobs.c.owner == owner).limit(1)
     if any(connection.execute(own.where(text(f"jobs.state = '{state}'"))).first() for state in states):
         return
-    busy = select(jobs.c.owner).where(text("jobs.state = 'leased'"))
-    least = connection.execute(select(func.min(usages.c.used)).where(usages.c.owner.in_(busy))).scalar()
+    least = connection.execute(_LEAST[connection.dialect.name], {"now": now}).scalar()
     if least is None:  # nobody is served: all that was used is over
         least = connection.execute(select(func.max(usages.c.used))).scalar() or 0.0
     connection.execute(_START, {"owner": owner, "least": least})
 
 
+def _least(owners: str) -> str:
+    return f"""
+{owners}, served AS (SELECT running.owner FROM running), line AS ({_sorted("served")}) SELECT min(line.rank) FROM line
+"""  # noqa: S608 - constants of this module
+
+
+_LEAST: Final = {"postgresql": text(_least(_owners())), "sqlite": text(_least(_owners(*_INDEXES)))}
 _START: Final = text("""
 INSERT INTO usages (owner, used, seconds, leases) VALUES (:owner, :least, 0, 0)
 ON CONFLICT (owner) DO UPDATE SET used = CASE WHEN usages.used < :least THEN :least ELSE usages.used END
@@ -217,14 +264,14 @@ ON CONFLICT (owner) DO UPDATE SET used = CASE WHEN usages.used < :least THEN :le
 _FREE: Final = frozenset((*OWN_FAULTS, "returned"))
 """Ends of leases that the job did not cause; its owner does not pay for them."""
 _CHARGE: Final = text("""
-INSERT INTO usages (owner, used, seconds, leases) VALUES (:owner, :used, :seconds, 1)
-ON CONFLICT (owner) DO UPDATE SET used = :used, seconds = usages.seconds + :seconds, leases = usages.leases + 1
+INSERT INTO usages (owner, used, seconds, leases, start_tag) VALUES (:owner, :used, :seconds, 1, :start_tag)
+ON CONFLICT (owner) DO UPDATE SET
+    used = :used, seconds = usages.seconds + :seconds, leases = usages.leases + 1, start_tag = :start_tag
 """)
-_ACCOUNT: Final = text(f"""
+_ACCOUNT: Final = text("""
 SELECT coalesce((SELECT usages.used FROM usages WHERE usages.owner = :owner), 0.0) AS used,
-    coalesce((SELECT max(usages.used) FROM usages) - {MAX_LAG}, 0.0) AS floor,
     coalesce((SELECT shares.weight FROM shares WHERE shares.owner = :owner), 1.0) AS weight
-""")  # noqa: S608 - a constant of this module
+""")
 
 
 def charge(connection: Connection, job: Row[Any], lease_end: LeaseEnd, now: float) -> None:
@@ -236,11 +283,12 @@ def charge(connection: Connection, job: Row[Any], lease_end: LeaseEnd, now: floa
         lease_end: How the lease ended.
         now: The time by the queue's clock, in seconds.
     """
-    if lease_end in _FREE:
+    if lease_end in _FREE and not (lease_end == "returned" and job.cancel_asked):
         return
     seconds, account = max(0.0, now - job.at), connection.execute(_ACCOUNT, {"owner": job.owner}).one()
-    used = max(account.used, account.floor) + seconds / account.weight
-    connection.execute(_CHARGE, {"owner": job.owner, "used": used, "seconds": seconds})
+    tag = account.used if job.start_tag is None else job.start_tag
+    values = {"used": max(account.used, tag) + seconds / account.weight, "seconds": seconds, "start_tag": tag}
+    connection.execute(_CHARGE, {"owner": job.owner, **values})
 
 
 def _all(owners: str) -> str:
@@ -250,15 +298,15 @@ def _all(owners: str) -> str:
     SELECT waiting.owner FROM waiting WHERE waiting.owner IS NOT NULL
 ), line AS ({_sorted("owners")})
 SELECT line.*, EXISTS (SELECT 1 FROM waiting WHERE waiting.owner = line.owner) AS is_waiting
-FROM line ORDER BY line.rank, line.used, line.owner
+FROM line ORDER BY line.rank, line.owner
 """  # noqa: S608 - constants of this module
 
 
 _SHARES: Final = {"postgresql": text(_all(_owners())), "sqlite": text(_all(_owners(*_INDEXES)))}
 
 
-def load_shares(connection: Connection) -> list[Share]:
-    """Load the shares of all owners, in the order in which machines serve them."""
+def load_shares(connection: Connection, now: float) -> list[Share]:
+    """Load the shares of all owners at the time ``now``, in the order in which machines serve them."""
     return [
         Share(
             owner=row.owner,
@@ -269,18 +317,23 @@ def load_shares(connection: Connection) -> list[Share]:
             seconds=row.seconds,
             used=row.rank,
         )
-        for row in connection.execute(_SHARES[connection.dialect.name])
+        for row in connection.execute(_SHARES[connection.dialect.name], {"now": now})
     ]
 
 
-_SET: Final = text("""
-INSERT INTO shares (owner, weight, max_running) VALUES (:owner, :weight, :max_running)
-ON CONFLICT (owner) DO UPDATE SET weight = :weight, max_running = :max_running
-""")
+def has_quota(connection: Connection, owner: str) -> bool:
+    """Return whether the number of running jobs of an owner is limited."""
+    return connection.execute(select(shares.c.max_running).where(shares.c.owner == owner)).scalar() is not None
 
 
-def set_share(connection: Connection, owner: str, weight: float, max_running: int | None, at: datetime) -> None:
-    """Set the weight and the quota of an owner, and record it in the audit log.
+def set_share(
+    connection: Connection,
+    owner: str,
+    weight: float | UnsetType,
+    max_running: int | UnsetType | None,
+    at: datetime,
+) -> None:
+    """Set the weight or the quota of an owner or both, and record it in the audit log.
 
     Args:
         connection: A ``write_transaction``.
@@ -297,9 +350,18 @@ def set_share(connection: Connection, owner: str, weight: float, max_running: in
         raise UnknownNameError(
             f"the queue has no owner {owner}", where=owner, next_step="use the id of a token, or an owner of `shares`"
         )
-    connection.execute(_SET, {"owner": owner, "weight": weight, "max_running": max_running})
-    quota = "no quota" if max_running is None else f"at most {format_count(max_running, 'running job')}"
-    record_action(connection, "share.set", f"{owner}: weight {weight:g}, {quota}", at)
+    connection.execute(_ADD, {"owner": owner})
+    changes = {"weight": weight, "max_running": max_running}
+    changed = update(shares).where(shares.c.owner == owner)
+    values = {name: value for name, value in changes.items() if value is not UNSET}
+    if values:
+        connection.execute(changed.values(values))
+    row = connection.execute(select(shares).where(shares.c.owner == owner)).one()
+    quota = "no quota" if row.max_running is None else f"at most {format_count(row.max_running, 'running job')}"
+    record_action(connection, "share.set", f"{owner}: weight {row.weight:g}, {quota}", at)
+
+
+_ADD: Final = text("INSERT INTO shares (owner, weight) VALUES (:owner, 1.0) ON CONFLICT (owner) DO NOTHING")
 
 
 def explain_share(line: Sequence[Share], owner: str) -> str | None:

@@ -38,7 +38,7 @@ from sqlalchemy import JSON, Connection, Row, delete, exists, select, text, upda
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.size_limits import REASON, truncate
-from benchlock.evaluator.queue.fair_shares import HEADS, Candidate, charge, keep_quotas, list_candidates
+from benchlock.evaluator.queue.fair_shares import HEADS, Candidate, charge, has_quota, keep_quotas, list_candidates
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
@@ -96,7 +96,10 @@ INSERT INTO leases (job, machine, boot, owner, nonce, at)
 SELECT {job}.id, :machine, :boot, :owner, :nonce, :now FROM {job} {where} RETURNING fence
 """
 _SLOT = "INSERT INTO lease_slots (machine, slot, fence)"
-_TAKE = "UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until"
+_TAKE = """
+UPDATE jobs SET state = 'leased', phase = 'preparing', fence = {fence}, lease_until = :until, leased_at = :now,
+    start_tag = {start_tag}
+"""
 _TAKEN = """
 RETURNING jobs.id, jobs.lock, jobs.isolation, jobs.allow_code, jobs.fence, jobs.owner, jobs.part_of, jobs.comparison
 """
@@ -107,7 +110,11 @@ LEASE = text(_LEASE.format(job="jobs", where="WHERE jobs.seq = :seq"))
 SLOT = text(f"{_SLOT} VALUES (:machine, 0, :fence)")
 """Occupy the only slot of a machine: it runs one job at a time, whether or not the job is timed."""
 
-TAKE = text(f"{_TAKE.format(fence=':fence')} WHERE seq = :seq {_TAKEN}").columns(part_of=JSON)
+TAKE = text(f"{_TAKE.format(fence=':fence', start_tag=':start_tag')} WHERE seq = :seq {_TAKEN}").columns(part_of=JSON)
+
+_OWN_TAG = """
+(CAST(:start_tags AS double precision[]))[array_position(CAST(:candidates AS bigint[]), jobs.seq)]
+"""
 
 GIVE = text(f"""
 WITH free AS (
@@ -115,7 +122,7 @@ WITH free AS (
     ORDER BY array_position(CAST(:candidates AS bigint[]), jobs.seq) LIMIT 1 FOR UPDATE SKIP LOCKED
 ), lease AS ({_LEASE.format(job="free", where="")}
 ), slot AS ({_SLOT} SELECT :machine, 0, lease.fence FROM lease)
-{_TAKE.format(fence="lease.fence")} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
+{_TAKE.format(fence="lease.fence", start_tag=_OWN_TAG)} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
 """).columns(part_of=JSON)  # noqa: S608 - constants of this module
 """Lease the first job that no other transaction has locked, in one statement (step 4 above)."""
 
@@ -162,13 +169,16 @@ def _claim_among(
     connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate], values: Mapping[str, Any]
 ) -> Row[Any] | None:
     """Lease the first candidate that no other transaction takes, on PostgreSQL."""
+    left_out: set[str] = set()
     for tried, length in enumerate(HEADS):
         if tried or not candidates:
             # A comparison comes first in the first list alone: if another transaction has its job, others follow.
             comparison = None if tried else request.comparison
-            candidates = list_candidates(connection, request.machine, comparison, tried)
-        numbers = [one.seq for one in keep_quotas(connection, candidates, tried)]
-        row = connection.execute(GIVE, {**values, "candidates": numbers}).first() if numbers else None
+            candidates = list_candidates(connection, request.machine, comparison, request.now, tried, left_out)
+        kept = keep_quotas(connection, candidates, tried)
+        left_out |= {one.owner for one in candidates} - {one.owner for one in kept}
+        listed = {"candidates": [one.seq for one in kept], "start_tags": [one.start_tag for one in kept]}
+        row = connection.execute(GIVE, {**values, **listed}).first() if kept else None
         is_whole = len(candidates) < length and not any(one.is_continued for one in candidates)
         if row is not None or is_whole:
             return row
@@ -184,12 +194,13 @@ def _claim_alone(
     """
     first = next(iter(candidates), None)
     if first is None or first.max_running is not None or not connection.scalar(IS_QUEUED, {"seq": first.seq}):
-        first = next(iter(list_candidates(connection, request.machine, request.comparison)), None)
+        listed = list_candidates(connection, request.machine, request.comparison, request.now)
+        first = next(iter(listed), None)
     if first is None:
         return None
     fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()
     connection.execute(SLOT, {**values, "fence": fence})
-    return connection.execute(TAKE, {**values, "seq": first.seq, "fence": fence}).one()
+    return connection.execute(TAKE, {**values, "seq": first.seq, "fence": fence, "start_tag": first.start_tag}).one()
 
 
 AT_ONCE: Final = 16
@@ -234,7 +245,7 @@ def end_lease(
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == job.fence))
     connection.execute(update(leases).where(leases.c.fence == job.fence).values(ended=lease_end, reason=reason))
     connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(_changes(following, reason, moment)))
-    if following.state == "queued":
+    if following.state == "queued" or has_quota(connection, job.owner):
         send_signal(connection, JOBS)
     if job.comparison is not None and following.state in INCOMPLETE:
         _cancel_comparison(connection, job)

@@ -195,7 +195,7 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
     for fit in connection.execute(select(eligible, _WANTED).where(_WANTED.in_(wanted))):
         fits.setdefault(fit.wanted, []).append(fit)
     avoids = {(row.job, row.machine) for row in connection.execute(select(avoided).where(avoided.c.job.in_(waiting)))}
-    line = load_shares(connection)
+    line = load_shares(connection, moment.now)
     explanations = []
     for entry in entries:
         if (row := waiting.get(entry.id)) is None:

@@ -100,6 +100,8 @@ jobs = Table(
     # job of other classes before the first one of this class.
     Column("since", Float, nullable=False, server_default="0"),
     Column("priority", WHOLE, nullable=False, server_default="0"),
+    Column("leased_at", Float),  # the time of its last lease
+    Column("start_tag", Float),  # the time of its owner then (``fair_shares.py``)
     Column("comparison", bounded_text(16)),  # the interleaved comparison that it belongs to; null without one
     Column("part_of", JSON(none_as_null=True)),  # its turn in that comparison, for the record of its run
     Index("ix_jobs_comparison", "comparison", "seq", sqlite_where=_COMPARED, postgresql_where=_COMPARED),
@@ -127,6 +129,7 @@ usages = Table(  # the machine time of owners of jobs, without that of running j
     Column("used", Float, nullable=False),  # seconds divided by the weight, and raised for newcomers: the fair order
     Column("seconds", Float, nullable=False),  # the seconds themselves
     Column("leases", WHOLE, nullable=False),  # the number of leases that took them
+    Column("start_tag", Float),  # that of the last of them
     sqlite_with_rowid=False,
 )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Final, Literal, NewType, Protocol, get_args
 
-from msgspec import Meta, Struct, field, structs
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText
@@ -432,8 +432,10 @@ class Queue(Protocol):
     def shares(self) -> Sequence[Share]:
         """List the shares of all owners of jobs, in the order in which machines serve them."""
 
-    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
-        """Set the weight and the quota of an owner of jobs.
+    def set_share(
+        self, owner: str, weight: float | UnsetType = UNSET, max_running: int | UnsetType | None = UNSET
+    ) -> None:
+        """Set the weight or the quota of an owner of jobs, or both.
 
         Raises:
             UnknownNameError: There is no such owner.

@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import UNSET, UnsetType, to_builtins
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, select, update
 
@@ -277,10 +277,12 @@ class SqlQueue:
     def shares(self) -> Sequence[Share]:
         """List the shares of all owners of jobs, in the order in which machines serve them."""
         with read_transaction(self._database) as connection:
-            return load_shares(connection)
+            return load_shares(connection, self._clock.now(connection))
 
-    def set_share(self, owner: str, weight: float, max_running: int | None) -> None:
-        """Set the weight and the quota of an owner of jobs."""
+    def set_share(
+        self, owner: str, weight: float | UnsetType = UNSET, max_running: int | UnsetType | None = UNSET
+    ) -> None:
+        """Set the weight or the quota of an owner of jobs, or both."""
         with write_transaction(self._database) as connection:
             set_share(connection, owner, weight, max_running, self._now())
             send_signal(connection, JOBS)
@@ -343,7 +345,7 @@ class SqlQueue:
             is_held = row.held_until is not None and (now is None or now < row.held_until)
             if row.draining is not None or is_held or connection.scalar(BUSY, {"machine": machine}) is not None:
                 return False
-            if list_candidates(connection, machine, row.comparison):
+            if list_candidates(connection, machine, row.comparison, 0.0 if now is None else now):
                 return True
             return now is not None and bool(connection.scalar(DUE, {"now": now}))
 
@@ -501,7 +503,7 @@ class SqlQueue:
             for request in requests
         ]
         if own:
-            start_owner(connection, get_actor().id)
+            start_owner(connection, get_actor().id, now)
             connection.execute(insert(jobs), [shared | values for values in own])
             send_signal(connection, JOBS)
         for request in requests if is_logged else ():
@@ -578,7 +580,7 @@ class SqlQueue:
             row = connection.execute(GLANCE, {"machine": machine, "nonce": nonce, "now": now}).one()
             check_own(row.owner, machine)
             if settled or not row.due:
-                candidates = [] if row.busy else list_candidates(connection, machine, row.comparison)
+                candidates = [] if row.busy else list_candidates(connection, machine, row.comparison, now)
                 heard = row.seen is not None and now - row.seen < self._times.beat
                 return None if heard and not candidates and not row.asked else candidates
         self.settle()

@@ -33,11 +33,15 @@ def upgrade() -> None:
         sa.Column("used", sa.Float, nullable=False),
         sa.Column("seconds", sa.Float, nullable=False),
         sa.Column("leases", WHOLE, nullable=False),
+        sa.Column("start_tag", sa.Float),
         sa.PrimaryKeyConstraint("owner", name="pk_usages"),
         sqlite_with_rowid=False,
     )
     op.add_column("machines", sa.Column("comparison", letters(16)))
     op.add_column("jobs", sa.Column("priority", WHOLE, nullable=False, server_default="0"))
+    op.add_column("jobs", sa.Column("leased_at", sa.Float))
+    op.add_column("jobs", sa.Column("start_tag", sa.Float))
+    op.execute("INSERT INTO usages (owner, used, seconds, leases) SELECT DISTINCT owner, 0, 0, 0 FROM jobs")
     index_queued(("class",), ("owner", "class", "since", "seq"))
     for limits in LIMITS:
         for statement in text_limit_triggers(limits, op.get_context().dialect.name).values():
@@ -49,7 +53,8 @@ def downgrade() -> None:
         for statement in text_limit_leftovers(limits, op.get_context().dialect.name):
             op.execute(statement)
     index_queued(("class", "since", "seq"), ("owner",))
-    op.drop_column("jobs", "priority")
+    for name in ("start_tag", "leased_at", "priority"):
+        op.drop_column("jobs", name)
     op.drop_column("machines", "comparison")
     op.drop_table("usages")
     op.drop_table("shares")

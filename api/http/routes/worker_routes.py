@@ -144,7 +144,7 @@ class WorkerController(Controller):
         """List the owners of jobs with their weights, quotas and machine time; the first is served first."""
         return wire.ShareList(shares=tuple(await queues.service.lists.do(queues.queue.shares)))
 
-    @put(
+    @patch(
         "/queue/shares",
         opt=ADMIN | WHILE_FULL,
         status_code=204,
@@ -152,7 +152,7 @@ class WorkerController(Controller):
         responses=describe_responses("unknown-name", "invalid-input", body=True),
     )
     async def set_share(self, queues: Injected[QueueService], data: ShareIn) -> None:
-        """Set the weight of an owner of jobs, and the maximum number of its running jobs."""
+        """Set the weight of an owner of jobs, or the maximum number of its running jobs, or both."""
         await queues.service.work.do(queues.queue.set_share, data.owner, data.weight, data.max_running)
 
     @get(

@@ -137,7 +137,7 @@ def test_a_nearly_full_disk_takes_nothing_that_adds_to_the_registry(
         "POST /v1/matrices/{matrix_id:str}/cancel",
         "POST /tokens/revoke",
         "POST /v1/tokens/{token:str}/rotation",
-        "PUT /v1/queue/shares",
+        "PATCH /v1/queue/shares",
         "PATCH /v1/machines/{name:str}",
         "POST /v1/machines/{name:str}/departure",
         "PATCH /v1/leases/{fence:str}",

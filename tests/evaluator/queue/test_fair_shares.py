@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
-from benchlock.evaluator.queue.fair_shares import FIRST_ESTIMATE, MAX_LAG, PRIORITY_SECONDS, explain_share
+from benchlock.evaluator.queue.fair_shares import LEAST_ESTIMATE, MAX_LAG, PRIORITY_SECONDS, explain_share
 from benchlock.evaluator.queue.queue_types import JobId, Lease, LeaseEnd, Share
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Actor, Scopes, use_actor
@@ -109,9 +109,21 @@ def test_running_jobs_count_with_the_mean_of_their_owner(database: Engine) -> No
     shared.submit(BOB, 4)
     leases = [shared.lease(number) for number in (1, 2, 3, 4)]
     assert [shared.owners[lease.job] for lease in leases] == [ALICE, BOB, ALICE, BOB]
-    assert shared.share(ALICE).used == 2 * FIRST_ESTIMATE
+    assert shared.share(ALICE).used == 2 * LEAST_ESTIMATE
     shared.finish(leases[0], 30)
-    assert shared.share(ALICE).used == 30 + 30
+    assert shared.share(ALICE).used == 30 + LEAST_ESTIMATE  # a mean of 30 s is less
+    shared.finish(leases[1], 470)
+    assert shared.share(ALICE).used == 30 + 500  # it runs for longer than the mean
+    assert shared.share(BOB).used == 500 + 500
+
+
+def test_tiny_jobs_do_not_make_the_next_ones_look_short(database: Engine) -> None:
+    shared = Shared(database, machines=6)
+    shared.submit(ALICE, 20)
+    shared.serve(20, 1)
+    shared.submit(ALICE, 6)
+    shared.submit(BOB, 6)
+    assert Counter(shared.owners[shared.lease(number).job] for number in range(1, 7)) == {ALICE: 3, BOB: 3}
 
 
 def test_a_newcomer_starts_where_the_others_are(database: Engine) -> None:
@@ -120,9 +132,9 @@ def test_a_newcomer_starts_where_the_others_are(database: Engine) -> None:
     shared.serve(10)
     running = shared.lease(2)
     shared.submit(BOB, 20)
-    assert shared.share(BOB).used == 600
+    assert shared.share(BOB).used == 600 + LEAST_ESTIMATE  # as the one with a running job
     shared.queue.release(running.fence, "returned", "stopped")
-    assert Counter(shared.serve(10)) == {ALICE: 5, BOB: 5}
+    assert Counter(shared.serve(11)) == {ALICE: 6, BOB: 5}
 
 
 def test_who_comes_back_after_a_pause_starts_where_the_others_are(shared: Shared) -> None:
@@ -159,7 +171,34 @@ def test_a_job_that_waited_long_for_its_machine_does_not_keep_the_others_from_th
     shared.submit(ALICE, 16)
     shared.serve(4, MAX_LAG)
     shared.submit(BOB, 16)
-    assert Counter(shared.serve(8, MAX_LAG)) == {ALICE: 4, BOB: 4}
+    running = shared.lease()
+    assert shared.owners[running.job] == BOB
+    shared.queue.release(running.fence, "returned", "stopped")
+    assert Counter(shared.serve(9, MAX_LAG)) == {ALICE: 4, BOB: 5}
+
+
+def test_long_jobs_are_paid_for_however_long_they_are(shared: Shared) -> None:
+    """Bob's jobs wait for their turn only, so the whole time of Alice's job is theirs."""
+    shared.submit(ALICE, 2)
+    shared.submit(BOB, 40)
+    assert shared.finish(shared.lease(), 6 * MAX_LAG) == ALICE
+    assert Counter(shared.serve(37, 600)) == {ALICE: 1, BOB: 36}
+
+
+def test_small_weights_hold(shared: Shared) -> None:
+    shared.submit(ALICE, 3)
+    shared.submit(BOB, 210)
+    shared.queue.set_share(ALICE, 0.01, None)
+    assert Counter(shared.serve(202, 600)) == {ALICE: 2, BOB: 200}
+
+
+def test_a_job_that_is_cancelled_before_it_begins_is_paid_for(shared: Shared) -> None:
+    (job,) = shared.submit(ALICE)
+    lease = shared.lease()
+    shared.clock.time += 40
+    shared.queue.cancel(job)
+    shared.queue.release(lease.fence, "returned", "cancelled")
+    assert shared.share(ALICE).seconds == 40
 
 
 def test_a_quota_bounds_the_running_jobs_of_an_owner(database: Engine) -> None:
@@ -186,6 +225,29 @@ def test_a_quota_of_none_pauses_an_owner(shared: Shared) -> None:
     shared.submit(ALICE)
     shared.queue.set_share(ALICE, 1.0, 0)
     assert shared.queue.lease(machine(1), BOOT) is None
+
+
+def test_the_end_of_a_job_wakes_machines_that_wait_for_a_quota(database: Engine) -> None:
+    shared = Shared(database, machines=2)
+    shared.submit(ALICE, 2)
+    shared.queue.set_share(ALICE, max_running=1)
+    running = shared.lease(1)
+    signal = shared.queue.open_signal()
+    signal.wait(0)
+    shared.finish(running)
+    assert signal.wait(60)
+    signal.close()
+
+
+def test_a_quota_that_is_locked_keeps_no_machine_from_the_jobs_of_others(database: Engine) -> None:
+    """Alice has enough jobs for every list of candidates; Bob's job comes after them."""
+    shared = Shared(database)
+    shared.submit(ALICE, 140)
+    shared.queue.set_share(ALICE, max_running=1)
+    shared.queue.enrol(machine(2), BOOT, facts())
+    shared.lease(2)
+    shared.submit(BOB)
+    assert shared.owners[shared.lease().job] == BOB
 
 
 def test_machines_that_request_work_at_once_keep_to_a_quota(database: Engine) -> None:

@@ -31,8 +31,10 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     is_server = database.dialect.name == "postgresql"
     question = f"EXPLAIN {POSTGRESQL[0]}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
     with read_transaction(database) as connection:
-        told = " ".join(str(row) for row in connection.execute(text(question), {"machine": "m1"}))
-        found = [one.seq for one in list_candidates(connection, machine(1), None)]
+        told = " ".join(
+            str(row) for row in connection.execute(text(question), {"machine": "m1", "now": 0.0, "left_out": []})
+        )
+        found = [one.seq for one in list_candidates(connection, machine(1), None, 0.0)]
     assert "ix_jobs_queued" in told
     assert "pk_jobs" not in told
     assert "SCAN jobs" not in told.replace("SCAN jobs USING INDEX ix_jobs_leased", "")

@@ -281,7 +281,7 @@ class Questions:
 
         return {
             "GET /v1/queue/shares": Question,
-            "PUT /v1/queue/shares": shared,
+            "PATCH /v1/queue/shares": shared,
             "GET /v1/machines": lambda: Question(query={"limit": "1", "cursor": encode_cursor(("m1",))}),
             "PUT /v1/machines/{name}": lambda: Question({"name": "m1"}, body=enrolment),
             "POST /v1/machines/{name}/departure": lambda: Question({"name": "m1"}),

@@ -162,11 +162,11 @@ def test_only_an_administrator_reads_and_sets_shares(registry: LocalRegistry, lo
     app = create_app(registry, authority=Authenticator(tokens, now))
     with TestClient(app, raise_server_exceptions=False) as client:
         assert client.get("/v1/queue/shares", headers=runner).status_code == 403
-        assert client.put("/v1/queue/shares", json=body, headers=runner).status_code == 403
-        assert client.put("/v1/queue/shares", json=body, headers=admin).status_code == 204
+        assert client.patch("/v1/queue/shares", json=body, headers=runner).status_code == 403
+        assert client.patch("/v1/queue/shares", json=body, headers=admin).status_code == 204
         for wrong in ({"weight": 0}, {"max_running": -1}, {"owner": "x" * 129}, {"weight": 1e300}):
-            assert client.put("/v1/queue/shares", json=body | wrong, headers=admin).status_code == 400
-        unknown = client.put("/v1/queue/shares", json=body | {"owner": "token/nobody"}, headers=admin)
+            assert client.patch("/v1/queue/shares", json=body | wrong, headers=admin).status_code == 400
+        unknown = client.patch("/v1/queue/shares", json=body | {"owner": "token/nobody"}, headers=admin)
         assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-name")
         shares = client.get("/v1/queue/shares", headers=admin).json()["shares"]
         job = client.post("/v1/jobs", json={"lock": lock.id, "priority": 9}, headers=runner)

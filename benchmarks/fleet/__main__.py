@@ -36,6 +36,7 @@ def main() -> None:
         f"lower bound: {found.bound:,.0f} s; the makespan is {found.makespan / found.bound:.3f} of it",
         f"list scheduling without faults: {found.listed:,.0f} s; the makespan is {found.makespan / found.listed:.3f}",
         f"Jain's index of machine time by weight: {found.jain:.4f}, over {found.backlogged:,.0f} s",
+        f"the same if jobs were taken in the order of their submission: {found.jain_in_order:.4f}",
         f"wasted machine time: {100 * found.waste:.2f}%; longest wait: {found.longest_wait:,.0f} s",
         f"faults with an effect: {found.faults}",
         f"took {took:,.0f} s: {options.jobs / took:,.0f} jobs a second",

@@ -20,7 +20,7 @@ from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id
 from benchlock.registry.auth.permissions import EVERYTHING, Actor, use_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
-from benchmarks.fleet.workload import RACK, SimulatedJob, Workload
+from benchmarks.fleet.workload import RACK, Interval, SimulatedJob, Workload
 
 TIMES = Times(600)
 """A lease of ten minutes, so that a job has about one heartbeat."""
@@ -82,16 +82,6 @@ class Worker:
     since: float = 0.0
     frozen: float = 0.0
     pause: float = _IDLE
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A lease: its owner, and the seconds of its begin and end; ``counts`` if its run was accepted."""
-
-    owner: int
-    begin: float
-    end: float
-    counts: bool
 
 
 class Fleet:

@@ -3,7 +3,7 @@
 import heapq
 from collections import defaultdict, deque
 
-from benchmarks.fleet.workload import Workload
+from benchmarks.fleet.workload import Interval, SimulatedJob, Workload
 
 
 def lower_bound(workload: Workload) -> float:
@@ -20,21 +20,22 @@ def lower_bound(workload: Workload) -> float:
     return max(everything / workload.machines, large / large_machines, longest, *pinned.values())
 
 
-def schedule(workload: Workload) -> float:
-    """The seconds of list scheduling: a machine that is free takes the first job that it can run; nothing goes wrong.
+def schedule(workload: Workload) -> list[Interval]:
+    """List scheduling: a machine that is free takes the first job that it can run; nothing goes wrong.
 
     A machine takes its own jobs first, then those of large machines, since no other one can take them.
     """
-    lines: dict[object, deque[float]] = defaultdict(deque)
+    lines: dict[object, deque[SimulatedJob]] = defaultdict(deque)
     for job in workload.job_list:
-        lines[("m", job.machine) if job.machine is not None else job.kind >= workload.kinds // 2].append(job.seconds)
-    free, end = [(0.0, machine) for machine in range(workload.machines)], 0.0
+        lines[("m", job.machine) if job.machine is not None else job.kind >= workload.kinds // 2].append(job)
+    free, taken = [(0.0, machine) for machine in range(workload.machines)], list[Interval]()
     while free:
         at, machine = heapq.heappop(free)
         is_large = workload.cpus(machine) == workload.kinds
         for line in (("m", machine), *((True,) if is_large else ()), False):
             if lines[line]:
-                end = max(end, at + lines[line][0])
-                heapq.heappush(free, (at + lines[line].popleft(), machine))
+                job = lines[line].popleft()
+                taken.append(Interval(job.owner, at, at + job.seconds))
+                heapq.heappush(free, (at + job.seconds, machine))
                 break
-    return end
+    return taken

@@ -1,13 +1,14 @@
 """What a simulation has shown: what must hold is checked in the database, the rest is measured."""
 
-from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import text
 
 from benchlock.registry.database.engine import read_transaction
-from benchmarks.fleet.fleet import Fleet, Interval
+from benchmarks.fleet.fleet import Fleet
 from benchmarks.fleet.oracle import lower_bound, schedule
+from benchmarks.fleet.workload import Interval, Workload
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Outcome:
         bound: The seconds that no schedule can go below.
         listed: The seconds of list scheduling without faults.
         jain: Jain's index of machine time by weight, while all owners have queued jobs.
+        jain_in_order: The same of list scheduling in the order of submission.
         backlogged: The seconds of that time.
         waste: The share of the machine time that went into runs without a result.
         longest_wait: The seconds until the last job was taken for the first time.
@@ -35,6 +37,7 @@ class Outcome:
     bound: float
     listed: float
     jain: float
+    jain_in_order: float
     backlogged: float
     waste: float
     longest_wait: float
@@ -67,14 +70,17 @@ def conclude(fleet: Fleet) -> Outcome:
     assert states.get("quarantined", 0) >= poison
     used = sum(one.end - one.begin for one in fleet.intervals)
     wasted = sum(one.end - one.begin for one in fleet.intervals if not one.counts)
-    until = _first_without_jobs(fleet)
+    until = _first_without_jobs((fleet.jobs[job].owner, at) for job, at in fleet.first_taken.items())
+    listed = schedule(fleet.workload)
+    in_order = _first_without_jobs((one.owner, one.begin) for one in listed)
     return Outcome(
         states=states,
         results=len(results),
         makespan=fleet.end,
         bound=lower_bound(fleet.workload),
-        listed=schedule(fleet.workload),
-        jain=_jain(fleet, until),
+        listed=max(one.end for one in listed),
+        jain=_jain(fleet.workload, fleet.intervals, until),
+        jain_in_order=_jain(fleet.workload, listed, in_order),
         backlogged=until,
         waste=wasted / used,
         longest_wait=max(fleet.first_taken.values()),
@@ -84,20 +90,19 @@ def conclude(fleet: Fleet) -> Outcome:
     )
 
 
-def _first_without_jobs(fleet: Fleet) -> float:
-    """The seconds until the first owner has no job that was never taken."""
+def _first_without_jobs(taken: Iterable[tuple[int, float]]) -> float:
+    """The seconds until the first owner has no job that was never taken, of each job's owner and first lease."""
     last = dict[int, float]()
-    for job, at in fleet.first_taken.items():
-        owner = fleet.jobs[job].owner
+    for owner, at in taken:
         last[owner] = max(last.get(owner, 0.0), at)
     return min(last.values())
 
 
-def _jain(fleet: Fleet, until: float) -> float:
-    shares = Counter[int]()
-    for one in fleet.intervals:
-        shares[one.owner] += _overlap(one, until) / fleet.workload.weight(one.owner)  # type: ignore[assignment]
-    values = [shares[owner] for owner in range(fleet.workload.owners)]
+def _jain(workload: Workload, intervals: Iterable[Interval], until: float) -> float:
+    shares = dict.fromkeys(range(workload.owners), 0.0)
+    for one in intervals:
+        shares[one.owner] += _overlap(one, until) / workload.weight(one.owner)
+    values = shares.values()
     return sum(values) ** 2 / (len(values) * sum(value**2 for value in values))
 
 

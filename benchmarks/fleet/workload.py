@@ -11,8 +11,9 @@ from benchlock.evaluator.queue.queue_types import MachineId
 from benchlock.registry.requests.hardware_requirements import HostFacts
 
 _CPU = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
-_MEDIAN, _SIGMA, _LONGEST = 60.0, math.log(30) / 2.326, 1800.0
-"""Seconds of jobs: log-normal, the 99th percentile is 30 minutes, and none takes longer."""
+_MEDIAN, _SIGMA, _LONGEST = 60.0, math.log(30) / 2.326, 7200.0
+"""Seconds of jobs: log-normal, the 99th percentile is 30 minutes, and none takes longer than two hours."""
+_WEIGHTS = (0.5, 1.0, 2.0, 4.0)
 _RARE = (1, 2, 5)
 """Machines that can run the jobs of the rare classes; each of these jobs names one of them."""
 RACK = 0.04
@@ -52,8 +53,18 @@ class SimulatedJob:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A lease: its owner, and the seconds of its begin and end; ``counts`` if its run was accepted."""
+
+    owner: int
+    begin: float
+    end: float
+    counts: bool = True
+
+
+@dataclass(frozen=True)
 class Workload:
-    """All of them. Jobs are as many for each owner as its weight says, so that all owners are busy to the end."""
+    """All of them. Owners have the same number of jobs and submit them one after the other, so order shares nothing."""
 
     seed: int = 1
     machines: int = 50
@@ -63,16 +74,15 @@ class Workload:
     locks: int = 300
     faults: Faults = field(default_factory=Faults)
 
-    def weight(self, owner: int) -> int:
-        """The weight of an owner, from 1 to 8."""
-        return 1 + owner % 8
+    def weight(self, owner: int) -> float:
+        """The weight of an owner, from 0.5 to 4."""
+        return _WEIGHTS[owner % len(_WEIGHTS)]
 
     @cached_property
     def job_list(self) -> tuple[SimulatedJob, ...]:
         """The jobs in the order of their submission."""
         order = random.Random(f"jobs {self.seed}")  # noqa: S311 - no secret
-        owners = range(self.owners)
-        chosen = order.choices(owners, [self.weight(owner) for owner in owners], k=self.jobs)
+        chosen = [number * self.owners // self.jobs for number in range(self.jobs)]
         poison = set(order.sample(range(self.jobs), self.faults.poison))
         return tuple(self._job(order, owner, is_poison=number in poison) for number, owner in enumerate(chosen))
 

@@ -191,13 +191,12 @@ def list_candidates(
         left_out: Owners whose quotas are reached or locked, on PostgreSQL.
     """
     if comparison is not None:
-        values = {"machine": machine, "comparison": comparison}
-        row = connection.execute(_CONTINUED, values).first()
+        row = connection.execute(_CONTINUED, {"machine": machine, "comparison": comparison}).first()
         if row is not None:
             return [Candidate(row.seq, row.owner, is_continued=True)]
-    question, values = SQLITE, {"machine": machine, "now": now}
+    question, values = SQLITE, dict[str, Any](machine=machine, now=now)
     if connection.dialect.name == "postgresql":
-        question, values = POSTGRESQL[tried], {**values, "left_out": sorted(left_out)}
+        question, values = POSTGRESQL[tried], values | {"left_out": sorted(left_out)}
     rows = connection.execute(question, values)
     return [Candidate(row.seq, row.owner, row.max_running, row.start_tag) for row in rows]
 

@@ -29,6 +29,8 @@ _JOINING: Final = 60.0
 _USELESS: Final = 600.0
 """The same if the new node ran no job."""
 _MAX_RETRY: Final = 300.0
+_MAX_DOUBLINGS: Final = 10
+"""More exceed ``_MAX_RETRY``, and at last the range of floats."""
 _LISTED: Final = 200
 """The number of queued jobs, the newest, whose sizes are compared with the cluster."""
 
@@ -136,7 +138,7 @@ class Launcher:
                 self._nodes[node.id] = _Memory(report.machine, now + _STALE)
             else:
                 memory.failures += 1
-                memory.retry_at = now + min(2.0**memory.failures, _MAX_RETRY)
+                memory.retry_at = now + min(2.0 ** min(memory.failures, _MAX_DOUBLINGS), _MAX_RETRY)
                 self.say(f"{node.name}: its worker failed (exit code {report.code}): {report.message}")
             size = self._arrivals.pop(node.id, None)
             if size is not None and not report.jobs:

@@ -120,6 +120,15 @@ def test_a_node_whose_worker_fails_is_tried_again_later_and_later(bench: Bench) 
     assert "n1: its worker failed (exit code 2): it says why" in bench.said
 
 
+def test_a_node_whose_worker_fails_for_days_is_still_tried_again(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.queue.submit(wish())
+    for _ in range(1100):
+        bench.ended(ONE, code=2)
+    assert bench.look() == []
+    assert bench.look(seconds=300) == ["n1"]
+
+
 def test_a_node_that_is_gone_is_forgotten(bench: Bench) -> None:
     bench.cluster.alive = (ONE,)
     bench.queue.submit(wish())

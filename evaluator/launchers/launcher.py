@@ -7,17 +7,18 @@ restart it starts a worker on each node once, to learn the machine of the node.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, UnavailableError
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.queue.job_matching import find_job_requirements
-from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
-from benchlock.registry.auth.permissions import ForbiddenError
+from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, MachineId, Queue
+from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
 from benchlock.registry.lock.lockfile import Lock
 
+_T = TypeVar("_T")
 _ROUND: Final = 2.0
 """Seconds between two rounds, unless a worker ends."""
 _STALE: Final = 600.0
@@ -109,7 +110,7 @@ class Launcher:
     _nodes: dict[str, _Memory] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
     _since: dict[JobId, float] = field(default_factory=dict)
-    _sizes: dict[Digest, NodeSize] = field(default_factory=dict)
+    _sizes: dict[Digest, NodeSize | None] = field(default_factory=dict)
     _resting: dict[NodeSize, float] = field(default_factory=dict)
     _arrivals: dict[str, NodeSize] = field(default_factory=dict)
     _requested: frozenset[NodeSize] = frozenset()
@@ -177,19 +178,55 @@ class Launcher:
 
     def _request(self, jobs: Sequence[Job], now: float) -> None:
         """Ask for one node of each size that these jobs need."""
-        self._sizes = {job.lock: self._sizes.get(job.lock) or find_node_size(self.fetch(job.lock)) for job in jobs}
-        by_size = {self._sizes[job.lock]: job for job in jobs}
-        wanted = frozenset(size for size in by_size if now >= self._resting.get(size, 0.0))
+        queued = {job.lock for job in jobs}
+        self._sizes = {lock: size for lock, size in self._sizes.items() if lock in queued}
+        needs = self._find_needs(jobs)
+        wanted = frozenset(size for size in needs if now >= self._resting.get(size, 0.0))
         for size in sorted(wanted - self._requested):
-            self._tell(f"asking the cluster for a node with {size}: {self._explain(by_size[size])}")
+            self._tell(f"asking the cluster for a node with {size}: {needs[size].job.id}: {needs[size].sentence}")
         self._requested = wanted
         for size, node in self.cluster.request(wanted).items():
             self._requested -= {size}
             self._resting[size] = now + _JOINING
             self._arrivals[node] = size
 
-    def _explain(self, job: Job) -> str:
-        return f"{job.id}: {self.queue.explain(job.id).sentence}"
+    def _find_needs(self, jobs: Sequence[Job]) -> dict[NodeSize, Explanation]:
+        """Return the sizes of the nodes that jobs need, each with a job that needs it."""
+        needs: dict[NodeSize, Explanation] = {}
+        for job in jobs:
+            size = self._find_size(job)
+            if size is not None and size not in needs and (explanation := self._explain(job)) is not None:
+                needs[size] = explanation
+        return needs
+
+    def _find_size(self, job: Job) -> NodeSize | None:
+        """Return the size of a node for a job; None if its lock cannot be read, which is reported once."""
+        if job.lock not in self._sizes:
+            self._sizes[job.lock] = self._skip_unreadable(job, lambda: find_node_size(self.fetch(job.lock)))
+        return self._sizes[job.lock]
+
+    def _explain(self, job: Job) -> Explanation | None:
+        """Explain a job; None, now and later for all jobs of its lock, if the queue cannot."""
+        explanation = self._skip_unreadable(job, lambda: self.queue.explain(job.id))
+        if explanation is None:
+            self._sizes[job.lock] = None
+        return explanation
+
+    def _skip_unreadable(self, job: Job, read: Callable[[], _T]) -> _T | None:
+        """Read something of a job; report that it cannot be read: other jobs shall not wait for it.
+
+        Raises:
+            UnavailableError: The queue does not answer.
+            ForbiddenError: The token may not read.
+            UnauthorizedError: The queue refuses the token.
+        """
+        try:
+            return read()
+        except (UnavailableError, ForbiddenError, UnauthorizedError):
+            raise
+        except BenchlockError as error:
+            self.say(f"{job.id}: no node is requested for jobs of its lock: {error.what}")
+            return None
 
     def _tell(self, message: str) -> None:
         """Print a message, unless it equals the last one."""

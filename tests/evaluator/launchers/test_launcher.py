@@ -7,12 +7,14 @@ import pytest
 from msgspec import structs
 from sqlalchemy import Engine
 
-from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.digest import Digest
+from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.evaluator.launchers.launcher import Launcher, Node, NodeSize, find_node_size
 from benchlock.evaluator.launchers.node_worker import WorkerReport
-from benchlock.evaluator.queue.queue_types import MachineId
+from benchlock.evaluator.queue.queue_types import Explanation, JobId, MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.registry.auth.permissions import ForbiddenError
+from benchlock.registry.auth.permissions import ForbiddenError, TokenRefusedError
+from benchlock.registry.lock.lockfile import Lock
 from tests.support.evaluator.queues import ANY, ARM, BOOT, LOCKS, Ticking, facts, queue_of, wish
 from tests.support.resolution.variants import variant
 
@@ -53,9 +55,16 @@ class Bench:
     time: float = 0.0
     said: list[str] = field(default_factory=list)
     cluster: Nodes = field(default_factory=Nodes)
+    unreadable: dict[Digest, BenchlockError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.launcher = Launcher(self.queue, self.cluster, lambda _: LOCK, self.said.append, lambda: self.time)
+        self.launcher = Launcher(self.queue, self.cluster, self.fetch, self.said.append, lambda: self.time)
+
+    def fetch(self, lock: Digest) -> Lock:
+        """The lock that all jobs have, or the error that a test states."""
+        if (error := self.unreadable.get(lock)) is not None:
+            raise error
+        return LOCK
 
     def look(self, seconds: float = 0.0) -> list[str]:
         """The nodes that get a worker after so many seconds."""
@@ -150,6 +159,45 @@ def test_a_job_that_waits_long_is_shown_to_the_engine_as_the_demand_for_a_node(b
     bench.queue.cancel(job.id)
     bench.look()
     assert bench.cluster.requested == frozenset()
+
+
+def test_a_job_whose_lock_cannot_be_read_is_said_once_and_the_others_show_their_demand(bench: Bench) -> None:
+    bench.unreadable[LOCKS[1]] = IntegrityError("the lock has another digest")
+    bad, _ = bench.queue.submit(wish(ARM, lock=LOCKS[1])), bench.queue.submit(wish(ARM))
+    for _ in range(4):
+        bench.look(seconds=30)
+    assert bench.cluster.requested == {SIZE}
+    said = [text for text in bench.said if "another digest" in text]
+    assert said == [f"{bad.id}: no node is requested for jobs of its lock: the lock has another digest"]
+
+
+def test_a_job_that_cannot_be_explained_is_said_once_and_the_others_show_their_demand(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bad = bench.queue.submit(wish(ARM)), bench.queue.submit(wish(ARM, lock=LOCKS[1]))
+    explain = bench.queue.explain
+
+    def explain_others(job: JobId) -> Explanation:
+        if job == bad.id:
+            raise InvalidInputError("invalid machine facts")
+        return explain(job)
+
+    monkeypatch.setattr(bench.queue, "explain", explain_others)
+    for _ in range(4):
+        bench.look(seconds=30)
+    assert bench.cluster.requested == {SIZE}
+    assert [text for text in bench.said if text.startswith(bad.id)] == [
+        f"{bad.id}: no node is requested for jobs of its lock: invalid machine facts"
+    ]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no answer"), TokenRefusedError("the token has expired")])
+def test_a_queue_that_is_away_or_refuses_the_token_is_no_fault_of_a_lock(bench: Bench, error: BenchlockError) -> None:
+    bench.unreadable[LOCKS[0]] = error
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    with pytest.raises(type(error)):
+        bench.look(seconds=30)
 
 
 def test_a_new_node_that_runs_no_job_is_not_followed_by_others_at_once(bench: Bench) -> None:

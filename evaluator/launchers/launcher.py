@@ -32,8 +32,10 @@ _USELESS: Final = 600.0
 _MAX_RETRY: Final = 300.0
 _MAX_DOUBLINGS: Final = 10
 """More exceed ``_MAX_RETRY``, and at last the range of floats."""
-_LISTED: Final = 200
-"""The number of queued jobs, the newest, whose sizes are compared with the cluster."""
+_LISTED: Final = 10_000
+"""The maximum number of queued jobs whose sizes are compared with the cluster, as many as a token may have."""
+_LISTING: Final = 10.0
+"""Seconds between two lists of the queued jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,11 @@ class Launcher:
     clock: Callable[[], float] = time.monotonic
     _nodes: dict[str, _Memory] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
+    _jobs: Sequence[Job] = ()
+    _list_at: float = 0.0
     _since: dict[JobId, float] = field(default_factory=dict)
     _sizes: dict[Digest, NodeSize | None] = field(default_factory=dict)
+    _needs: dict[NodeSize, Explanation] = field(default_factory=dict)
     _resting: dict[NodeSize, float] = field(default_factory=dict)
     _arrivals: dict[str, NodeSize] = field(default_factory=dict)
     _requested: frozenset[NodeSize] = frozenset()
@@ -151,14 +156,30 @@ class Launcher:
         nodes, now = self.cluster.nodes(), self.clock()
         alive = {node.id for node in nodes}
         self._nodes = {id_: memory for id_, memory in self._nodes.items() if id_ in alive}
-        jobs = self.queue.jobs(state="queued", limit=_LISTED)
-        for node in nodes if jobs else ():
+        is_new = self._list_jobs(now)
+        for node in nodes if self._jobs else ():
             if node.id not in self._busy and self._fits(node, now):
                 self.cluster.start(node)
                 self._busy.add(node.id)
                 self._tell(f"{node.name}: starting a worker")
-        self._since = {job.id: self._since.get(job.id, now) for job in jobs}
-        self._request([job for job in jobs if now - self._since[job.id] >= _LONG], now)
+        if is_new:
+            self._needs = self._find_needs([job for job in self._jobs if now - self._since[job.id] >= _LONG])
+        self._request(now)
+
+    def _list_jobs(self, now: float) -> bool:
+        """List the queued jobs if it is time, else see whether there are any; return whether the list is new."""
+        if now < self._list_at:
+            newest = self.queue.jobs(state="queued", limit=1)
+            if self._jobs and newest:
+                return False
+            self._jobs = newest
+        else:
+            self._jobs = self.queue.jobs(state="queued", limit=_LISTED)
+            self._list_at = now + _LISTING
+        self._since = {job.id: self._since.get(job.id, now) for job in self._jobs}
+        queued = {job.lock for job in self._jobs}
+        self._sizes = {lock: size for lock, size in self._sizes.items() if lock in queued}
+        return True
 
     def _fits(self, node: Node, now: float) -> bool:
         """Return whether a queued job may fit a node; it may if the machine of the node is unknown."""
@@ -176,14 +197,12 @@ class Launcher:
             )
             return False
 
-    def _request(self, jobs: Sequence[Job], now: float) -> None:
-        """Ask for one node of each size that these jobs need."""
-        queued = {job.lock for job in jobs}
-        self._sizes = {lock: size for lock, size in self._sizes.items() if lock in queued}
-        needs = self._find_needs(jobs)
-        wanted = frozenset(size for size in needs if now >= self._resting.get(size, 0.0))
+    def _request(self, now: float) -> None:
+        """Ask for one node of each size that jobs need."""
+        wanted = frozenset(size for size in self._needs if now >= self._resting.get(size, 0.0))
         for size in sorted(wanted - self._requested):
-            self._tell(f"asking the cluster for a node with {size}: {needs[size].job.id}: {needs[size].sentence}")
+            need = self._needs[size]
+            self._tell(f"asking the cluster for a node with {size}: {need.job.id}: {need.sentence}")
         self._requested = wanted
         for size, node in self.cluster.request(wanted).items():
             self._requested -= {size}

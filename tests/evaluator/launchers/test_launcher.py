@@ -11,7 +11,7 @@ from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
 from benchlock.evaluator.launchers.launcher import Launcher, Node, NodeSize, find_node_size
 from benchlock.evaluator.launchers.node_worker import WorkerReport
-from benchlock.evaluator.queue.queue_types import Explanation, JobId, MachineId
+from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, JobState, MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.auth.permissions import ForbiddenError, TokenRefusedError
 from benchlock.registry.lock.lockfile import Lock
@@ -198,6 +198,37 @@ def test_a_queue_that_is_away_or_refuses_the_token_is_no_fault_of_a_lock(bench: 
     bench.look()
     with pytest.raises(type(error)):
         bench.look(seconds=30)
+
+
+def test_a_job_that_is_older_than_many_others_shows_its_demand(bench: Bench) -> None:
+    for node in (ONE, TWO):
+        bench.enrol(node)
+    old = bench.queue.submit(wish(ARM, lock=LOCKS[1]))
+    bench.unreadable[LOCKS[0]] = IntegrityError("the lock of the newer jobs has another digest")
+    for _ in range(210):
+        bench.queue.submit(wish())
+    bench.look()
+    bench.look(seconds=30)
+    assert bench.cluster.requested == {SIZE}
+    assert old.id in bench.said[-1]
+
+
+def test_rounds_in_quick_succession_ask_the_queue_for_one_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.look(seconds=30)
+    asked: list[int] = []
+    jobs = bench.queue.jobs
+
+    def list_jobs(*, state: JobState, limit: int) -> Sequence[Job]:
+        asked.append(limit)
+        return jobs(state=state, limit=limit)
+
+    monkeypatch.setattr(bench.queue, "jobs", list_jobs)
+    for _ in range(3):
+        bench.look(seconds=2)
+    assert asked == [1, 1, 1]
+    assert bench.cluster.requested == {SIZE}
 
 
 def test_a_new_node_that_runs_no_job_is_not_followed_by_others_at_once(bench: Bench) -> None:

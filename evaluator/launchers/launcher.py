@@ -36,6 +36,10 @@ _LISTED: Final = 10_000
 """The maximum number of queued jobs whose sizes are compared with the cluster, as many as a token may have."""
 _LISTING: Final = 10.0
 """Seconds between two lists of the queued jobs."""
+_EXPLAINED: Final = 20
+"""The maximum number of jobs of a list that the queue explains anew; the others follow with the next lists."""
+_EXPLAINING: Final = 60.0
+"""Seconds before a job that needed no node is explained again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class Launcher:
     _jobs: Sequence[Job] = ()
     _list_at: float = 0.0
     _since: dict[JobId, float] = field(default_factory=dict)
+    _explain_at: dict[JobId, float] = field(default_factory=dict)
     _sizes: dict[Digest, NodeSize | None] = field(default_factory=dict)
     _needs: dict[NodeSize, Explanation] = field(default_factory=dict)
     _resting: dict[NodeSize, float] = field(default_factory=dict)
@@ -139,7 +144,7 @@ class Launcher:
         now = self.clock()
         for node, report in ended.items():
             self._busy.discard(node.id)
-            memory = self._nodes.setdefault(node.id, _Memory())
+            memory = self._nodes.setdefault(node.id, _Memory(node.machine))
             if report.code == 0:
                 self._nodes[node.id] = _Memory(report.machine, now + _STALE)
             else:
@@ -163,7 +168,7 @@ class Launcher:
                 self._busy.add(node.id)
                 self._tell(f"{node.name}: starting a worker")
         if is_new:
-            self._needs = self._find_needs([job for job in self._jobs if now - self._since[job.id] >= _LONG])
+            self._needs = self._find_needs(now)
         self._request(now)
 
     def _list_jobs(self, now: float) -> bool:
@@ -177,13 +182,14 @@ class Launcher:
             self._jobs = self.queue.jobs(state="queued", limit=_LISTED)
             self._list_at = now + _LISTING
         self._since = {job.id: self._since.get(job.id, now) for job in self._jobs}
+        self._explain_at = {id_: self._explain_at.get(id_, since + _LONG) for id_, since in self._since.items()}
         queued = {job.lock for job in self._jobs}
         self._sizes = {lock: size for lock, size in self._sizes.items() if lock in queued}
         return True
 
     def _fits(self, node: Node, now: float) -> bool:
         """Return whether a queued job may fit a node; it may if the machine of the node is unknown."""
-        memory = self._nodes.setdefault(node.id, _Memory())
+        memory = self._nodes.setdefault(node.id, _Memory(node.machine))
         if now < memory.retry_at:
             return False
         if not memory.machine or now >= memory.until:
@@ -209,14 +215,29 @@ class Launcher:
             self._resting[size] = now + _JOINING
             self._arrivals[node] = size
 
-    def _find_needs(self, jobs: Sequence[Job]) -> dict[NodeSize, Explanation]:
-        """Return the sizes of the nodes that jobs need, each with a job that needs it."""
+    def _find_needs(self, now: float) -> dict[NodeSize, Explanation]:
+        """Return the sizes of the nodes that jobs need, each with a job that needs it; explain only a few jobs."""
         needs: dict[NodeSize, Explanation] = {}
-        for job in jobs:
+        for job in self._choose_jobs(now):
+            self._explain_at[job.id] = now + _EXPLAINING
             size = self._find_size(job)
-            if size is not None and size not in needs and (explanation := self._explain(job)) is not None:
+            if size is None or size in needs or (explanation := self._explain(job)) is None:
+                continue
+            if explanation.needs_machine and not self._may_take(explanation):
                 needs[size] = explanation
         return needs
+
+    def _choose_jobs(self, now: float) -> Sequence[Job]:
+        """Return the jobs that needed a node, then those that were not explained for longest, the oldest first."""
+        known = {need.job.id for need in self._needs.values()}
+        due = [job for job in reversed(self._jobs) if job.id in known or now >= self._explain_at[job.id]]
+        due.sort(key=lambda job: (job.id not in known, self._explain_at[job.id]))
+        return due[: len(known) + _EXPLAINED]
+
+    def _may_take(self, explanation: Explanation) -> bool:
+        """Return whether a machine fits whose worker was started: until it is ready, the queue takes it for gone."""
+        busy = {memory.machine for id_, memory in self._nodes.items() if id_ in self._busy}
+        return any(match.machine in busy for match in explanation.machines if not match.lacks)
 
     def _find_size(self, job: Job) -> NodeSize | None:
         """Return the size of a node for a job; None if its lock cannot be read, which is reported once."""

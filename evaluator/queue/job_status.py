@@ -20,6 +20,7 @@ from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
 from benchlock.evaluator.queue.queue_schema import (
     avoided,
+    classes,
     eligible,
     job_results,
     jobs,
@@ -183,7 +184,8 @@ MAX_SHOWN_MACHINES: Final = 100
 
 def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> list[Explanation]:
     """Explain why jobs are in their states. Raises as ``Queue.explain``."""
-    query = select_jobs().add_columns(jobs.c["class"].label("wanted")).where(jobs.c.id.in_(ids))
+    query = select_jobs().join(classes, classes.c.id == jobs.c["class"]).where(jobs.c.id.in_(ids))
+    query = query.add_columns(classes.c.id.label("wanted"), classes.c.wants)
     rows = {row.id: row for row in connection.execute(query)}
     entries = [job_of(rows[id_], moment.now) if id_ in rows else load_job(connection, id_, moment.now) for id_ in ids]
     waiting = {entry.id: rows[entry.id] for entry in entries if entry.state in ("queued", "delayed")}
@@ -208,7 +210,10 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
         share = explain_share(line, row.owner) if entry.state == "queued" else None
         sentence = _explain_waiting(entry, matches, ready, by_id, _describe_line(ahead, ready, share))
-        explanations.append(Explanation(entry, not ready, sentence, tuple(matches[:MAX_SHOWN_MACHINES]), ahead))
+        is_full = any(owner.is_full for owner in line if owner.owner == row.owner)
+        needs_machine = not ready and entry.state == "queued" and row.wants.get("machine") is None and not is_full
+        shown = tuple(matches[:MAX_SHOWN_MACHINES])
+        explanations.append(Explanation(entry, not ready, sentence, shown, ahead, needs_machine))
     return explanations
 
 

@@ -341,6 +341,8 @@ class Explanation(Struct, frozen=True):
         machines: The match with each machine.
         ahead: The number of queued jobs of its owner before it that its machines can run, counted up to
             ``COUNTED_AHEAD``.
+        needs_machine: Whether it waits for a machine that is not there: it is queued and blocked, names no machine,
+            and its owner may run more jobs.
     """
 
     job: Job
@@ -348,6 +350,7 @@ class Explanation(Struct, frozen=True):
     sentence: str = field(name="why")
     machines: tuple[MachineMatch, ...] = ()
     ahead: int = 0
+    needs_machine: bool = False
 
 
 COUNTED_AHEAD = 1000

@@ -60,6 +60,7 @@ from tests.support.evaluator.queues import (
     ARM,
     BOOT,
     CONFINED,
+    GIB,
     LARGE,
     LOCK,
     LOCKS,
@@ -592,6 +593,19 @@ def test_a_job_that_no_machine_can_take_says_at_once_what_is_missing(bench: Benc
     assert [len(one.lacks) for one in found.machines] == [1, 2]
     assert bench.none(1)
     assert bench.none(2)
+
+
+def test_another_machine_is_needed_if_none_can_take_a_job_that_any_may_run_now(bench: Bench) -> None:
+    job, pinned = bench.submit(LARGE), bench.submit(PINNED)
+    assert bench.queue.explain(job).needs_machine
+    assert not bench.queue.explain(pinned).needs_machine
+    (share,) = bench.queue.shares()
+    bench.queue.set_share(share.owner, 1, 0)
+    assert not bench.queue.explain(job).needs_machine
+    bench.queue.set_share(share.owner, 1, None)
+    assert bench.queue.explain(job).needs_machine
+    bench.enrol(1, what=facts(cpus=16, memory=64 * GIB))
+    assert not bench.queue.explain(job).needs_machine
 
 
 def test_what_fits_is_known_anew_when_a_machine_changes(bench: Bench) -> None:

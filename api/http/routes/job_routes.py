@@ -86,6 +86,7 @@ _WHY = {
     "why": f"no machine can take it: 0 of 1 fit; closest match m-5f0c3a9d1b22: {_LACK}",
     "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": [_LACK], "obstacle": None}],
     "ahead": 0,
+    "needs_machine": True,
 }
 
 _ID_DIGITS: Final = 16

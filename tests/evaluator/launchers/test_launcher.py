@@ -15,7 +15,7 @@ from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, JobSt
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.auth.permissions import ForbiddenError, TokenRefusedError
 from benchlock.registry.lock.lockfile import Lock
-from tests.support.evaluator.queues import ANY, ARM, BOOT, LOCKS, Ticking, facts, queue_of, wish
+from tests.support.evaluator.queues import ANY, ARM, BOOT, LOCKS, PINNED, TIMES, Ticking, facts, queue_of, wish
 from tests.support.resolution.variants import variant
 
 LOCK = variant({}).lock
@@ -49,9 +49,10 @@ class Nodes:
 
 @dataclass
 class Bench:
-    """A launcher over a queue in a database, and a clock that the test moves."""
+    """A launcher over a queue in a database, and the clocks of both, which the test moves."""
 
     queue: SqlQueue
+    server: Ticking
     time: float = 0.0
     said: list[str] = field(default_factory=list)
     cluster: Nodes = field(default_factory=Nodes)
@@ -83,7 +84,8 @@ class Bench:
 
 @pytest.fixture
 def bench(database: Engine) -> Bench:
-    return Bench(queue_of(database, Ticking()))
+    server = Ticking()
+    return Bench(queue_of(database, server), server)
 
 
 def test_nodes_get_a_worker_once_a_job_is_queued_and_never_a_second_one(bench: Bench) -> None:
@@ -161,6 +163,78 @@ def test_a_job_that_waits_long_is_shown_to_the_engine_as_the_demand_for_a_node(b
     assert bench.cluster.requested == frozenset()
 
 
+def test_a_job_that_names_its_machine_shows_no_demand(bench: Bench) -> None:
+    bench.queue.submit(wish(PINNED))
+    bench.look()
+    bench.look(seconds=30)
+    assert bench.cluster.requested == frozenset()
+
+
+def test_a_job_whose_owner_may_run_no_more_shows_its_demand_once_it_may(bench: Bench) -> None:
+    bench.queue.submit(wish(ARM))
+    (share,) = bench.queue.shares()
+    bench.queue.set_share(share.owner, 1, 0)
+    bench.look()
+    bench.look(seconds=30)
+    assert bench.cluster.requested == frozenset()
+    bench.queue.set_share(share.owner, 1, None)
+    bench.look(seconds=100)
+    assert bench.cluster.requested == {SIZE}
+
+
+def test_a_job_whose_machines_are_busy_shows_its_demand_once_they_are_gone(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.enrol(ONE)
+    bench.queue.submit(wish())
+    bench.queue.submit(wish(lock=LOCKS[1]))
+    assert bench.queue.lease(MachineId("n1"), BOOT) is not None
+    assert bench.look() == ["n1"]
+    bench.look(seconds=30)
+    assert bench.cluster.requested == frozenset()
+    bench.server.time += TIMES.unseen + 1
+    bench.cluster.alive = ()
+    bench.look(seconds=100)
+    assert bench.cluster.requested == {SIZE}
+
+
+def test_a_job_whose_machine_starts_a_worker_shows_its_demand_if_that_fails(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.enrol(ONE)
+    bench.queue.submit(wish())
+    bench.look()
+    bench.queue.depart(MachineId("n1"))
+    bench.ended(ONE, jobs=1)
+    assert bench.look(seconds=30) == ["n1"]
+    assert bench.cluster.requested == frozenset()
+    for _ in range(10):
+        bench.ended(ONE, code=2)
+    assert bench.look(seconds=100) == []
+    assert bench.cluster.requested == {SIZE}, "its worker fails again and again"
+
+
+def test_of_many_jobs_a_few_are_explained_at_a_time_until_one_needs_a_node(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained: list[JobId] = []
+    explain = bench.queue.explain
+
+    def record(job: JobId) -> Explanation:
+        explained.append(job)
+        return explain(job)
+
+    monkeypatch.setattr(bench.queue, "explain", record)
+    for _ in range(30):
+        bench.queue.submit(wish(PINNED))
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.look(seconds=30)
+    assert 0 < len(explained) < 30
+    assert bench.cluster.requested == frozenset()
+    bench.look(seconds=30)
+    assert len(explained) == len(set(explained)) == 31
+    assert bench.cluster.requested == {SIZE}
+
+
 def test_a_job_whose_lock_cannot_be_read_is_said_once_and_the_others_show_their_demand(bench: Bench) -> None:
     bench.unreadable[LOCKS[1]] = IntegrityError("the lock has another digest")
     bad, _ = bench.queue.submit(wish(ARM, lock=LOCKS[1])), bench.queue.submit(wish(ARM))
@@ -174,7 +248,7 @@ def test_a_job_whose_lock_cannot_be_read_is_said_once_and_the_others_show_their_
 def test_a_job_that_cannot_be_explained_is_said_once_and_the_others_show_their_demand(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, bad = bench.queue.submit(wish(ARM)), bench.queue.submit(wish(ARM, lock=LOCKS[1]))
+    bad, _ = bench.queue.submit(wish(ARM, lock=LOCKS[1])), bench.queue.submit(wish(ARM))
     explain = bench.queue.explain
 
     def explain_others(job: JobId) -> Explanation:

@@ -294,10 +294,11 @@ def ray(
         os.environ.update(check_cluster(address))  # before Ray is imported
         _launch(address, order)
         return
-    command = [sys.executable, "-m", "benchlock.api.cli.main", "--registry", invocation.registry, "cluster", "ray"]
+    options = ["--registry", invocation.registry, *(["--json"] if invocation.as_json else [])]
+    command = [sys.executable, "-m", "benchlock.api.cli.main", *options, "cluster", "ray"]
     paths = ["--token-file", token_file] if token_file else []
     words = [*command, "--attached", "--address", address, *paths, *order.flags]
-    code = Supervision(address, words, _FINAL, _say_step).run()
+    code = Supervision(words, _FINAL, _say_step).run()
     if code:
         raise click.exceptions.Exit(code)
 

@@ -125,54 +125,36 @@ def _probe(address: str, variables: Mapping[str, str]) -> ClusterFacts:
 
 
 class Supervision:
-    """The attached process of a launcher, which is started again whenever it lost the cluster.
+    """The attached process of a launcher, which checks the cluster, and is started again whenever it lost it.
 
     Args:
-        address: The address of the cluster.
         words: The command line of the process.
         final: The exit codes after which it is not started again.
         say: Prints a message.
     """
 
-    def __init__(self, address: str, words: Sequence[str], final: frozenset[int], say: Callable[[str], None]) -> None:
+    def __init__(self, words: Sequence[str], final: frozenset[int], say: Callable[[str], None]) -> None:
         """Prepare; nothing is started yet."""
-        self._address, self._words, self._final, self._say = address, words, final, say
+        self._words, self._final, self._say = words, final, say
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
 
     def run(self) -> int:
-        """Run until SIGTERM, SIGINT or a final exit code; return the code.
-
-        Raises:
-            As ``check_cluster``. Once the cluster has answered, it is waited for.
-        """
-        environment = check_cluster(self._address)
+        """Run until SIGTERM, SIGINT or a final exit code; return the code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        while True:
-            self._process = subprocess.Popen(tether(self._words), env=os.environ | environment)
+        while not self._is_stopping:
+            self._process = subprocess.Popen(tether(self._words))
             if self._is_stopping:
                 self._process.terminate()
             code = self._process.wait()
             if self._is_stopping:
-                return 0
+                break
             if code in self._final:
                 return code
-            self._say(f"warning: the launcher lost the Ray cluster (exit code {code}); it attaches again")
-            found = self._wait_for_cluster()
-            if found is None:
-                return 0
-            environment = found
-
-    def _wait_for_cluster(self) -> dict[str, str] | None:
-        """Return the environment once the cluster answers; None if the launcher is stopped."""
-        while not self._is_stopping:
+            self._say(f"warning: the launcher is not attached to the Ray cluster (exit code {code}); it tries again")
             time.sleep(_PAUSE)
-            try:
-                return check_cluster(self._address)
-            except UnavailableError:
-                continue
-        return None
+        return 0
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
         self._is_stopping = True

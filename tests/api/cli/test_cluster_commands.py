@@ -1,5 +1,6 @@
-"""`cluster kubernetes` refuses what cannot work before anything is started."""
+"""`cluster kubernetes` and `cluster ray` refuse what cannot work before a worker is started."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -27,6 +28,19 @@ def test_a_registry_in_a_folder_an_image_without_a_digest_and_no_cluster_are_ref
     assert "has no digest" in error_of(capsys, *SERVER, *command, "benchlock:latest")
     assert "cannot find a Kubernetes cluster" in error_of(capsys, *SERVER, *command, f"benchlock@{DIGEST}")
     assert not (tmp_path / "registry").exists()
+
+
+def test_the_attached_process_alone_checks_the_ray_cluster_and_its_error_is_that_of_the_command(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_here(_address: str) -> None:
+        raise AssertionError("the cluster is checked twice")
+
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    for module in ("api.cli.queue_commands", "evaluator.launchers.ray_connection"):
+        monkeypatch.setattr(f"benchlock.{module}.check_cluster", check_here)
+    assert run(["--json", *SERVER, "cluster", "ray", "--address", "head"]) == 2
+    assert json.loads(capfd.readouterr().out)["error"]["message"] == "invalid address 'head'"
 
 
 def test_the_extra_that_is_missing_is_named(

@@ -1,12 +1,14 @@
 """A launcher attaches only to a cluster that it can trust, and that has its versions."""
 
+import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, RefusedError
 from benchlock.evaluator.launchers import ray_connection
-from benchlock.evaluator.launchers.ray_connection import ClusterFacts, check_cluster, check_facts
+from benchlock.evaluator.launchers.ray_connection import ClusterFacts, Supervision, check_cluster, check_facts
 
 OWN = ("2.60.0", "3.11")
 LOCAL, REMOTE = ("127.0.0.1",), ("127.0.0.1", "10.0.0.7")
@@ -49,3 +51,19 @@ def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.Monkey
     with pytest.raises(InvalidInputError) as caught:
         check_cluster("127.0.0.1:6379")
     assert caught.value.next_step == "install it with: pip install 'benchlock[ray]'"
+
+
+def test_an_attached_process_is_started_again_until_its_exit_code_is_final(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    log = tmp_path / "starts"
+    script = f"import sys; log = open({str(log)!r}, 'a+'); log.write('.'); log.seek(0); sys.exit(5 - len(log.read()))"
+    said: list[str] = []
+    assert Supervision([sys.executable, "-c", script], frozenset({2}), said.append).run() == 2
+    assert log.read_text() == "..."
+    assert [text.partition("(")[2] for text in said] == [
+        "exit code 4); it tries again",
+        "exit code 3); it tries again",
+    ]

@@ -116,6 +116,22 @@ def test_every_object_is_valid(objects: dict[str, dict[str, Any]]) -> None:
         kubernetes_validate.validate(faulty, "1.37", strict=True)
 
 
+def test_the_page_dumps_and_upgrades_the_database_while_the_service_has_no_pod(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("\n## Upgrade\n")[2].partition("\n## ")[0]
+    stopped = re.search(r"^replicas: .*$", section, re.MULTILINE)
+    assert stopped is not None
+    (tmp_path / "overlay").mkdir()
+    shutil.copytree(BASE, tmp_path / "base")
+    (tmp_path / "overlay" / "kustomization.yaml").write_text(f"resources: [../base]\n{stopped[0]}\n")
+    objects = render(tmp_path / "overlay")
+    replicas = [objects[name]["spec"]["replicas"] for name in ("Deployment/benchlock", "StatefulSet/database")]
+    assert replicas == [0, 1]
+    steps = ["kubectl apply", "wait --for=delete", "pg_dump", "--from=cronjob/upgrade", "remove the line `replicas`"]
+    places = [section.find(step) for step in steps]
+    assert places == sorted(places)
+    assert places[0] > 0
+
+
 def test_the_overlay_of_the_page_names_every_image_by_its_digest(tmp_path: Path) -> None:
     objects = overlay("overlay", tmp_path)
     images = {container["image"] for pod in pods_of(objects).values() for container in pod["spec"]["containers"]}

@@ -17,8 +17,9 @@ def test_foreign_text_is_text_wherever_it_stands() -> None:
     columns = (Column("artifact"), Column("run"), Column(HOSTILE, None, HOSTILE))
     rows = ((f"model/{HOSTILE}", f"run/{HOSTILE}", HOSTILE),)
     table = Table("runs", HOSTILE, columns, rows, notes=(HOSTILE,))
-    names = ("model", "operator", "recipe", "dataset", "outcome", "since")
+    names = ("model", "operator", "recipe", "dataset", "outcome", "flagged", "since")
     context = {"chosen": dict.fromkeys(names, HOSTILE), "outcomes": (HOSTILE,), "is_filtered": True, "next": HOSTILE}
+    context["flags"] = {HOSTILE: HOSTILE}
     page = Page("runs", HOSTILE, context, {"runs": table}, HOSTILE, ((HOSTILE, HOSTILE),))
     seen = shown(page, Viewer(HOSTILE, frozenset(("admin",)), HOSTILE, path=f"/{HOSTILE}?a={HOSTILE}"))
     assert "b" not in seen.tags

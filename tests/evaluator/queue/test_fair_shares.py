@@ -239,7 +239,7 @@ def test_the_end_of_a_job_wakes_machines_that_wait_for_a_quota(database: Engine)
     signal.close()
 
 
-def test_a_quota_that_is_locked_keeps_no_machine_from_the_jobs_of_others(database: Engine) -> None:
+def test_a_quota_that_is_reached_keeps_no_machine_from_the_jobs_of_others(database: Engine) -> None:
     """Alice has enough jobs for every list of candidates; Bob's job comes after them."""
     shared = Shared(database)
     shared.submit(ALICE, 140)

@@ -1,4 +1,4 @@
-"""Commands for the job queue: worker, jobs, cancel, explain, machines and cluster."""
+"""Commands for the job queue: worker, jobs, cancel, explain, machines, shares and cluster."""
 
 import os
 import signal
@@ -234,9 +234,15 @@ def shares(
     """
     queue = open_queue(invocation)
     is_change = weight is not None or max_running is not None or is_unlimited
-    if bool(owner) != is_change or (is_unlimited and max_running is not None):
+    if bool(owner) != is_change:
         raise InvalidInputError(
-            "give an owner with --weight, and --max-running or --no-max-running, or none of them", where="shares"
+            "an owner and a change of its share need each other",
+            where="shares",
+            next_step="use `benchlock shares OWNER --weight W` to set a share, or `benchlock shares` to list all",
+        )
+    if is_unlimited and max_running is not None:
+        raise InvalidInputError(
+            "--max-running contradicts --no-max-running", where="shares", next_step="use one of them"
         )
     if owner:
         limit = None if is_unlimited else UNSET if max_running is None else max_running

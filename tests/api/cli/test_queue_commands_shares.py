@@ -43,9 +43,9 @@ def test_shares_are_listed_and_set(queue: Queue, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["embedded"], "give an owner with --weight"),
-        (["--weight", "2"], "give an owner with --weight"),
-        (["embedded", "--max-running", "2", "--no-max-running"], "give an owner with --weight"),
+        (["embedded"], "need each other"),
+        (["--weight", "2"], "need each other"),
+        (["embedded", "--max-running", "2", "--no-max-running"], "--max-running contradicts"),
         (["token/none", "--weight", "2"], "the queue has no owner token/none"),
     ],
 )

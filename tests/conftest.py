@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ENGINE = ROOT / "tests" / "support" / "system" / "engine.sh"
 CASES_REASON = "cases: give the folder of real cases with --cases or BENCHLOCK_CASES"
 MLFLOW_REASON = "mlflow: install it beside benchlock to test the export to it"
+KUBECTL_REASON = "kubectl: overlays need the kustomize of kubectl 1.21 or later, which Debian 12 does not have"
 ALL_IMAGES = (
     *(f"tests/acceptance/test_{name}.py" for name in ("code", "digits", "distributed", "formats", "networks")),
     *(f"tests/acceptance/test_{name}.py" for name in ("operators", "real_cases", "traces", "training")),
@@ -59,7 +60,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", default=os.environ.get("BENCHLOCK_CASES"), help="folder of real models and data")
     parser.addoption("--services-seconds", type=float, default=10, help="how long several services are struck")
     parser.addoption("--flips", type=int, default=12, help="bits that the tests of damaged databases flip in each")
-    parser.addoption("--fail-on-skip", action="store_true", help="fail if anything but a test on real cases is skipped")
+    parser.addoption(
+        "--fail-on-skip",
+        action="store_true",
+        help="fail if anything but a test on real cases, MLflow or kustomize is skipped",
+    )
 
 
 def pytest_configure() -> None:
@@ -102,7 +107,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Remember what was skipped, for want of more than the cases and MLflow."""
-    if report.skipped and not any(reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON)):
+    if report.skipped and not any(
+        reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON, KUBECTL_REASON)
+    ):
         _skipped.append(report.nodeid)
 
 

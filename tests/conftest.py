@@ -53,6 +53,7 @@ LONG = (
 """Whose files take long though they hold few tests: none should be what a process ends with, alone."""
 _skipped: list[str] = []
 _folders: dict[pytest.FixtureDef[object], set[Path]] = {}
+_config: list[pytest.Config] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,8 +68,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Reserve no free space and force no colors: what is tested does not depend on this machine's disk and settings."""
+    _config.append(config)
     os.environ.setdefault("BENCHLOCK_DISK_RESERVE", "0")
     os.environ.pop("FORCE_COLOR", None)
     # Byte code is kept: otherwise each command compiles benchlock anew.
@@ -106,7 +108,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what was skipped, for want of more than the cases and MLflow."""
+    """Remember what was skipped, for want of more than the cases and MLflow; show at once what failed.
+
+    A suite that is ended from outside, for its time, would otherwise keep the names of its failures to itself.
+    """
+    terminal = _config[0].pluginmanager.get_plugin("terminalreporter")
+    if report.failed and terminal:  # the suite's processes have none
+        terminal.write_line(f"\n{report.nodeid} ({report.when}) failed:\n{report.longreprtext}")
     if report.skipped and not any(
         reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON, KUBECTL_REASON)
     ):

@@ -25,6 +25,8 @@ from tests.support.registry.rows import EVERY, row
 
 DERIVED = {"environments"}
 """What a revision fills from what is published."""
+STARTED = {"usages"}
+"""What a revision starts anew for each owner of jobs."""
 IMAGE = {"kind": "image", "framework": "f"}
 PUBLISHED = {"version": "1.0.0", "framework_version": "2.0.0", "framework_precedence": "0012.0010.0010~"}
 CHAIN = "record_chain"
@@ -92,7 +94,8 @@ def test_down_and_up_again_keeps_what_the_lower_revision_holds(database: Engine)
         assert sorted(chained) == sorted(name for name in records if again[name])
         assert within(again, lower) == lower
         assert {name: again[name] for name in DERIVED} == {name: before[name] for name in DERIVED}
-        assert not [name for name in again.keys() - lower.keys() - DERIVED if again[name]]
+        assert not [name for name in again.keys() - lower.keys() - DERIVED - STARTED if again[name]]
+        assert {one["owner"] for one in again["usages"]} == {one["owner"] for one in again["jobs"]}
         before = again
     assert before["versions"]
 

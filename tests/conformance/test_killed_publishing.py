@@ -99,7 +99,7 @@ def assert_atomic(bench: Bench, version: int, others: set[int]) -> bool:
 def test_killed_before_each_step(
     swift_bench: Bench, kind: str, servers: tuple[Server, ...], tell: Callable[[str], None]
 ) -> None:
-    """Steps are the calls that change files, the database or the repository; of a folder every third is tried, of a repository every tenth."""
+    """Steps are calls that change files, database or repository: every third of a folder, every tenth of an OCI one."""
     bench, stride = swift_bench, {"local": 3, "oci": 10}[kind]
     found, others, step = Counter[bool](), set[int](), random.randint(1, stride)
     while (ended := servers[0].publish(bench.place, bench.draft(step, pictures=2, large=2000), step=step)).code != DONE:

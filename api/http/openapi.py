@@ -29,6 +29,7 @@ class SharedResponses(dict[int, ResponseSpec]):
     """Responses by status that all copies of a handler share: Litestar copies each handler deeply, twice."""
 
     def __deepcopy__(self, memo: object) -> Self:
+        """Return this object."""
         return self
 
 

@@ -91,8 +91,9 @@ def database(request: pytest.FixtureRequest, schema: Path, tmp_path: Path) -> It
     is_filled = "runs" in request.fixturenames
     with ExitStack() as stack:
         if request.param == "sqlite":
-            source = request.getfixturevalue("filled_file").name if is_filled else schema
-            engine = open_engine(shutil.copy(source, tmp_path / "registry.db"))
+            path = tmp_path / "registry.db"
+            shutil.copy(request.getfixturevalue("filled_file").name if is_filled else schema, path)
+            engine = open_engine(path)
         else:
             template = request.getfixturevalue("filled_on_server").name if is_filled else TEMPLATE
             server: PostgresServer = request.getfixturevalue("postgresql")

@@ -1,6 +1,7 @@
 """Fixtures that several folders share: a private engine, a base root file system, a registry with real images."""
 
 import fcntl
+import gc
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from sqlalchemy import Engine
 from xdist.scheduler import LoadScopeScheduling
 
@@ -28,7 +29,8 @@ from tests.support.servers.registry_server import RegistryServer, serving
 from tests.support.system.background_removal import remove_in_background
 from tests.support.system.base import keep_base
 
-settings.register_profile("benchlock", deadline=None)  # a slow machine fails no test
+# A slow machine fails no test: neither an example nor making the examples takes too long.
+settings.register_profile("benchlock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("benchlock")
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,6 +107,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         first = (ALL_IMAGES, ("tests/acceptance/",), LONG, ("",))
         items.sort(key=lambda item: next(n for n, paths in enumerate(first) if item.nodeid.startswith(paths)))
+
+
+def pytest_collection_finish() -> None:
+    """Look seldom for cycles, and never among modules and tests: that took a quarter of what many tests took."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 from litestar import HttpMethod, Litestar
@@ -25,6 +25,14 @@ class DocumentedResponse(ResponseSpec):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class SharedResponses(dict[int, ResponseSpec]):
+    """Responses by status that all copies of a handler share: Litestar copies each handler deeply, twice."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return this object."""
+        return self
+
+
 def encode_example(value: Any) -> Example:  # noqa: ANN401 - a JSON value
     """Return ``value`` as an example, encoded: Litestar would drop its nulls."""
     return Example(value=msgspec.Raw(msgspec.json.encode(value)))
@@ -37,7 +45,7 @@ _BODY_REASONS: Final = ("too-slow", "too-large", "unsupported-media", "invalid-i
 
 def describe_responses(
     *reasons: str, public: bool = False, body: bool = False, success: Mapping[int, ResponseSpec] | None = None
-) -> dict[int, ResponseSpec]:
+) -> SharedResponses:
     """Describe the responses of a route: ``success``, and problem details for each reason.
 
     Args:
@@ -50,10 +58,8 @@ def describe_responses(
     by_status: dict[int, list[str]] = {}
     for reason in dict.fromkeys(all_reasons):
         by_status.setdefault(FAULTS[reason].status, []).append(reason)
-    return {
-        **(success or {}),
-        **{status: _problem_spec(status, status_reasons) for status, status_reasons in sorted(by_status.items())},
-    }
+    problems = {status: _problem_spec(status, status_reasons) for status, status_reasons in sorted(by_status.items())}
+    return SharedResponses({**(success or {}), **problems})
 
 
 def describe_body(

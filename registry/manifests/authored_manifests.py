@@ -3,14 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from msgspec import inspect
-
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError
 from benchlock.registry.manifests.manifest_checks import check
 from benchlock.registry.manifests.manifest_types import File, Manifest
 from benchlock.registry.manifests.steps import TensorStep
 from benchlock.registry.text.collected_problems import Problems, UnknownValueError
-from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.decoder import convert, inspect_type
 from benchlock.registry.text.incomplete_objects import convert_known
 from benchlock.registry.text.parsed_text import Document
 from benchlock.registry.text.yaml import Todo, list_todos, read_yaml
@@ -22,7 +20,7 @@ def find_certain_problems(document: Document) -> tuple[BenchlockError, ...]:
     A rule reports nothing if it reads a value that is missing or invalid, or that an unknown key may stand for.
     """
     try:
-        check(convert_known(document.value, inspect.type_info(Manifest), (TensorStep,)), document, published=False)
+        check(convert_known(document.value, inspect_type(Manifest), (TensorStep,)), document, published=False)
     except UnknownValueError:
         return ()
     except InvalidInputError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from msgspec import UNSET, UnsetType, inspect
+from msgspec import UNSET, UnsetType
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import REQUEST, TooLongError, check_document
@@ -50,7 +50,7 @@ from benchlock.registry.requests.request_types import (
     TrainingRequestDocument,
 )
 from benchlock.registry.text.collected_problems import Problems
-from benchlock.registry.text.decoder import convert
+from benchlock.registry.text.decoder import convert, inspect_type
 from benchlock.registry.text.incomplete_objects import convert_known
 from benchlock.registry.text.parsed_text import Document, Place
 from benchlock.registry.text.quantities import Amount, parse_bytes, parse_seconds
@@ -269,7 +269,7 @@ def _validate(document: Document, *, is_locked: bool = False) -> Request:
     with problems.noted():
         content = convert(document, kind)
     with problems.noted():
-        partial = convert_known(document.value, inspect.type_info(kind)) if content is None else content
+        partial = convert_known(document.value, inspect_type(kind)) if content is None else content
         _check(partial, Place(document), problems)
         if not is_locked:
             _check_margins(partial, Place(document).at("equivalence"), problems)

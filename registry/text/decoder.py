@@ -8,6 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -29,6 +30,12 @@ _NUMBERS = (inspect.IntType, inspect.FloatType)
 _FRACTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) ?/ ?([0-9]{1,9}(?:\.[0-9]{1,9})?)", re.ASCII)
 
 
+@cache
+def inspect_type(target: Any) -> inspect.Type:  # noqa: ANN401 - a union is not a type for the type checker
+    """Return the description of a type, made once: making it takes longer than checking most documents."""
+    return inspect.type_info(target)
+
+
 def convert(document: Document, target: Any, place: Place | None = None) -> Any:  # noqa: ANN401 - a union is not a type for the type checker
     """Convert a document strictly: no number from text, no text from a number.
 
@@ -46,7 +53,7 @@ def convert(document: Document, target: Any, place: Place | None = None) -> Any:
         return msgspec.convert(document.value, target)
     except msgspec.ValidationError as error:
         errors = Problems()
-        problems = _problems(place or Place(document), document.value, inspect.type_info(target))
+        problems = _problems(place or Place(document), document.value, inspect_type(target))
         for problem in islice(problems, MAX_PROBLEMS):
             errors.add(problem)
         errors.refuse()
@@ -233,7 +240,7 @@ def _name_type(kind: inspect.Type) -> str:
 
 def describe_key(struct: type[msgspec.Struct], name: str) -> str:
     """Describe the valid values of a key of a structure."""
-    kind = inspect.type_info(struct)
+    kind = inspect_type(struct)
     assert isinstance(kind, inspect.StructType)
     return next(_describe_type(field.type) for field in kind.fields if field.encode_name == name)
 

@@ -1,6 +1,6 @@
 """Workers that a real Ray cluster of three nodes starts, on the loopback and with a token.
 
-The container is struck, and four others of: raylets, tasks of Ray, workers, whole nodes, the database, the service and
+The container is struck, and two others of: raylets, tasks of Ray, workers, whole nodes, the database, the service and
 the launcher. BENCHLOCK_SEED repeats which. ``benchmarks/ray_faults.py`` strikes a hundred times, the head too.
 """
 
@@ -26,7 +26,7 @@ from tests.support.system.remains import containers, processes
 from tests.support.system.striking import Program, Victim
 
 SEED = int(os.environ.get("BENCHLOCK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-STRUCK = 4
+STRUCK = 2
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     victims = [victim for victim, weight in site.others if weight]
     names = sorted({victim.name for victim in victims} - {"container"})  # which is there at the beginning
     with recorded_events(engine_url, site.folder / "events") as events:
-        ray.asked |= site.submit(image, ["container", "process"] * 4)
+        ray.asked |= site.submit(image, ["container", "process"] * 3)
         with site.mending():
             for name in ["container", *site.numbers.sample(names, STRUCK)]:
                 site.wait_until(site.is_at_work, 5)

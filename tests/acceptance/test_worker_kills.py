@@ -27,9 +27,9 @@ from tests.support.system.python_image import PythonImage, make_image
 from tests.support.system.remains import containers, processes
 from tests.support.system.striking import DatabaseFile, Line, Postgres, Program, Victim
 
-KILLS = int(os.environ.get("BENCHLOCK_KILLS", "8"))
+KILLS = int(os.environ.get("BENCHLOCK_KILLS", "4"))
 SEED = int(os.environ.get("BENCHLOCK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-JOBS = max(6, KILLS * 3 // 4)
+JOBS = max(4, KILLS * 3 // 4)
 KILLERS = 1 + KILLS // 100
 """Jobs that kill every worker that measures them."""
 LEAST = 0.5

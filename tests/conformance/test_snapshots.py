@@ -131,7 +131,7 @@ def agree(made: History, second: int | None, seed: int) -> None:
     assert found == list(map(repr, answers(Universe(made.states[state]), random.Random(seed))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(universes, st.integers(0))
 def test_it_answers_as_the_plain_list_does_now_and_earlier(schema: Path, rows: list[Candidate], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -26,6 +26,12 @@ def engine(engine_url: str) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Virtual environments, which take long to make, for registries to share: a run verifies each."""
+    return tmp_path_factory.mktemp("environments")
+
+
+@pytest.fixture(scope="session")
 def python_image(tmp_path_factory: pytest.TempPathFactory) -> PythonImage:
     return make_image(tmp_path_factory.mktemp("python-image"), NEEDED)
 

@@ -32,7 +32,7 @@ from tests.support.artifacts.bundled import Files, bundled, name_of, packed, unp
 from tests.support.artifacts.memory_store import MemoryStore
 
 NOW = datetime(2026, 11, 21, 13, tzinfo=UTC)
-FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
 BLOCK = 512
 
 Rows = tuple[str, ...]

@@ -88,7 +88,7 @@ clauses = st.dictionaries(st.sampled_from(PACKAGES), sets, min_size=1, max_size=
 existing = st.fixed_dictionaries(dict.fromkeys(PACKAGES, st.frozensets(st.sampled_from(VALUES), min_size=1)))
 
 
-@settings(max_examples=2000)
+@settings(max_examples=800)
 @given(st.lists(clauses, max_size=14), existing)
 def test_it_finds_the_first_solution_or_a_set_of_facts_that_has_none(
     some: list[Clause], existing: dict[str, frozenset[int]]

@@ -67,7 +67,7 @@ def chosen(found: Resolution) -> tuple[str, ...]:
     return tuple(str(found.chosen()[kind]) for kind in ("model", "framework", "image", "dataset"))
 
 
-@settings(max_examples=2000)
+@settings(max_examples=700)
 @given(universes, questions, preferred, st.randoms(use_true_random=False))
 def test_it_agrees_with_brute_force_in_any_order_of_rows(
     rows: list[Candidate], asked: Question, preferences: Preferences, order: random.Random

@@ -93,7 +93,7 @@ def test_every_schema_admits_values(document: dict[str, Any]) -> None:
 def assert_admits_values(name: str, document: dict[str, Any], schema: dict[str, Any]) -> None:
     check = validator(document, schema)
 
-    @settings(max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(values(document, schema))
     def admits(value: Any) -> None:  # noqa: ANN401 - a JSON value
         assert [f"{name}: {error.json_path} {error.message}" for error in check.iter_errors(value)] == []

@@ -41,7 +41,7 @@ from benchlock.registry.database.engine import open_engine
 from tests.api.http.conftest import Clock
 from tests.support.api.questions import Question, Questions
 
-COUNT: Final = int(os.environ.get("BENCHLOCK_DOCUMENT_EXAMPLES", "5"))
+COUNT: Final = int(os.environ.get("BENCHLOCK_DOCUMENT_EXAMPLES", "3"))
 CHECKS: Final = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES: Final = settings(
     max_examples=COUNT,

@@ -32,7 +32,7 @@ from benchlock.evaluator.workflows.run import Runner
 from benchlock.registry.database.engine import write_transaction
 from benchlock.registry.database.registry_schema import locks
 from benchlock.registry.lock.lockfile import Lock, LockedFile, LockedLayer, LockedLimits, LockedPlatform, dump
-from tests.evaluator.evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, locked_file
+from tests.evaluator.evaluation import MIB, NOTHING, Evaluation, damage, huge_weights, link_blob, locked_file
 from tests.support.system.python_image import PythonImage
 
 
@@ -77,9 +77,10 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database: sqlalchemy.Engine, tmp_path: Path) -> Bench:
+def bench(database: sqlalchemy.Engine, environments: Path, tmp_path: Path) -> Bench:
     home = tmp_path / "registry"
     home.mkdir()
+    (home / "environments").symlink_to(environments)
     return Bench(home, LocalStore(home / "blobs"), Records(database), database, [])
 
 
@@ -105,7 +106,7 @@ def bare(bench: Bench, tmp_path: Path, wheels: tuple[Path, ...]) -> Evaluation:
 def layered(bench: Bench, tmp_path: Path, python_image: PythonImage) -> Evaluation:
     """An image with layers, with which the harness runs."""
     for digest in (python_image.id, *(layer.digest for layer in python_image.layers)):
-        bench.store.put_file(python_image.store.path(digest), digest)
+        link_blob(python_image.store, digest, bench.home / "blobs")
     platform = LockedPlatform(
         os="linux",
         arch="amd64",

@@ -60,12 +60,6 @@ def check_honest(end: RunEnd) -> None:
     assert (end.outcome, values) in (("failed", []), ("done", [HONEST])), (end.failure_message, values)
 
 
-def test_a_patched_writer(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    _, end = run(bench, cheating(layered, PATCHED), engine)
-    assert end.outcome == "done"
-    check_honest(end)
-
-
 PLANTED: dict[str, Any] = {
     "failure": None,
     "quality": ALL_RIGHT,
@@ -129,13 +123,6 @@ def step(values):
 """Reads every file that it can reach beside the image's own, and looks for labels and what undoes the order."""
 
 
-def test_labels_by_file(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    found, end = run(bench, cheating(layered, LOOKING), engine)
-    assert end.outcome == "done", bench.log(found)
-    check_honest(end)
-    assert "LABELS [] ['index.csv', 'samples']" in bench.log(found)
-
-
 def test_a_run_of_latency_alone_has_no_labels_either(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
     found, end = run(bench, cheating(layered, LOOKING, timed=True), engine, "latency_p50")
     assert end.outcome == "done", bench.log(found)
@@ -152,11 +139,10 @@ def step(values):
 """
 
 
-@pytest.mark.parametrize("code", [LOOKING, PATCHED], ids=["labels by file", "patched writer"])
-def test_golden_tensors_are_made_without_labels(bench: Bench, layered: Evaluation, engine: Engine, code: str) -> None:  # noqa: F811
+def test_golden_tensors_are_made_without_labels(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
     """``benchlock golden`` tells how many samples are answered right, and the model sees no label for it."""
-    if code is LOOKING:  # a trial keeps no log, so it fails where there are labels
-        code = code.replace("paint(values, 0) if found else values", "1 / 0 if found else values")
+    # A trial keeps no log, so it fails where there are labels.
+    code = attempts(LOOKING.replace("paint(values, 0) if found else values", "1 / 0 if found else values"), PATCHED)
     lock = cheating(layered, code).lock(metrics=("top1",))
     trial = bench.runner(engine).trial(lock, GoldenTask(2, (), SAMPLES))
     assert trial.failure is None
@@ -185,23 +171,107 @@ def label_server() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_labels_by_network(bench: Bench, layered: Evaluation, engine: Engine, label_server: int) -> None:  # noqa: F811
-    code = f"""
+CONNECTING = """
 import socket
 def step(values):
     for host in ("127.0.0.1", "172.17.0.1", "host.docker.internal"):
         try:
-            socket.create_connection((host, {label_server}), timeout=1)
+            socket.create_connection((host, PORT), timeout=1)
             print("REACHED", flush=True)
         except OSError as error:
             print("NOT REACHED", error, flush=True)
     return values
 """
+"""Asks the server of labels."""
+
+HIDING = """kept = []
+def allocate(folder, size):
+    try:
+        if len(kept) % 2:
+            file = os.open(folder, os.O_TMPFILE | os.O_RDWR)
+        else:
+            file = os.open(folder + "/file", os.O_CREAT | os.O_RDWR)
+            os.unlink(folder + "/file")
+        kept.append(file)
+        os.posix_fallocate(file, 0, size)
+        return size
+    except OSError:
+        os.close(kept.pop())
+        return 0
+
+def step(values):
+    if not kept:
+        large = sum(allocate(folder, 1 << 30) for folder in ("/out", "/tmp", "/dev/shm"))
+        small = sum(allocate("/out", 32 << 20) for _ in range(64))
+        print("TOOK", large, small, flush=True)
+        while kept:
+            os.close(kept.pop())
+        kept.append(None)
+    return values
+"""
+"""Keeps files that no folder names, allocated and never written: the memory of the run bounds all of them together."""
+
+PLANTING = """def step(values):
+    found = set()
+    for root, folders, _ in os.walk("/"):
+        folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys")]
+        try:
+            path = os.path.join(root, "planted")
+            open(path, "wb").close()
+            os.unlink(path)
+        except OSError:
+            continue
+        mounts = [line.split()[1:3] for line in open("/proc/mounts")]
+        around = [mount for mount in mounts if (root + "/").startswith(mount[0].rstrip("/") + "/")]
+        found.add((root, max(around, key=lambda mount: len(mount[0]))[1]))
+    print("WRITABLE", sorted(found), flush=True)
+    return values
+"""
+"""Tells every folder that it can write to, and in which kind of file system it lies."""
+
+SPARSE = """
+def step(values):
+    open("/out/pipeline-samples.safetensors", "wb").truncate(64 << 20)
+    return values
+"""
+"""Leaves a large file, under the quota and under a name that is kept."""
+
+
+def attempts(*codes: str) -> str:
+    """A step that tries what each of the steps tries: the first one with each picture, the others once."""
+    named = [code.replace("def step(", f"def step_{number}(") for number, code in enumerate(codes)]
+    others = ", ".join(f"step_{number}" for number in range(1, len(codes)))
+    return (
+        "".join(named)
+        + f"""
+others = [{others}]
+def step(values):
+    while others:
+        values = others.pop()(values)
+    return step_0(values)
+"""
+    )
+
+
+def test_what_changes_nothing_in_a_run(bench: Bench, layered: Evaluation, engine: Engine, label_server: int) -> None:  # noqa: F811
+    """Labels in files, labels from the network, a patched writer, and files to fill or to leave the run's memory."""
+    code = attempts(LOOKING, PATCHED, CONNECTING.replace("PORT", str(label_server)), HIDING, PLANTING, SPARSE)
     found, end = run(bench, cheating(layered, code), engine)
-    assert end.outcome == "done"
+    log = bench.log(found)
+    assert end.outcome == "done", log
     check_honest(end)
-    assert "NOT REACHED" in bench.log(found)
-    assert "\nREACHED" not in bench.log(found)
+    assert "LABELS [] ['index.csv', 'samples']" in log
+    assert "NOT REACHED" in log
+    assert "\nREACHED" not in log
+    _, large, small = next(line for line in log.splitlines() if line.startswith("TOOK")).split()
+    assert int(large) == 0
+    assert 0 < int(small) <= LIMITS.bytes // 2
+    written = next(line for line in log.splitlines() if line.startswith("WRITABLE"))
+    places = dict(ast.literal_eval(written.removeprefix("WRITABLE ")))
+    assert {"/out", "/tmp", "/dev/shm"} <= set(places)
+    assert set(places.values()) <= {"tmpfs", "mqueue"}, places
+    assert "pipeline-samples" not in end.blobs
+    assert bench.leftovers() == []
 
 
 def test_a_memorised_order(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
@@ -246,9 +316,8 @@ def step(values):
     ("code", "message"),
     [
         ("    open('/out/x', 'wb').truncate(500 << 30)", "output limit exceeded: more than "),
-        ("    [open(f'/out/{n}', 'wb').close() for n in range(5000)]", "output limit exceeded: more than 1024 files"),
         (
-            "    [os.makedirs(f'/out/{n}/{n}', exist_ok=True) for n in range(3000)]",
+            "    for n in range(400): os.makedirs(f'/out/{n}/{n}', exist_ok=True); open(f'/out/{n}/x', 'wb').close()",
             "output limit exceeded: more than 1024 files",
         ),
     ],
@@ -260,75 +329,6 @@ def test_huge_output(bench: Bench, layered: Evaluation, engine: Engine, code: st
     assert end.failure_message.startswith(message)
     assert set(end.blobs) <= {"log"}
     assert bench.leftovers() == []
-
-
-def test_a_file_that_is_removed_while_it_is_open(
-    bench: Bench,  # noqa: F811
-    layered: Evaluation,  # noqa: F811
-    engine: Engine,
-) -> None:
-    """Files that no folder names, allocated and never written: the memory of the run bounds all of them together."""
-    code = """
-kept = []
-def allocate(folder, size):
-    try:
-        if len(kept) % 2:
-            file = os.open(folder, os.O_TMPFILE | os.O_RDWR)
-        else:
-            file = os.open(folder + "/file", os.O_CREAT | os.O_RDWR)
-            os.unlink(folder + "/file")
-        kept.append(file)
-        os.posix_fallocate(file, 0, size)
-        return size
-    except OSError:
-        os.close(kept.pop())
-        return 0
-
-def step(values):
-    if not kept:
-        large = sum(allocate(folder, 1 << 30) for folder in ("/out", "/tmp", "/dev/shm"))
-        small = sum(allocate("/out", 32 << 20) for _ in range(64))
-        print("TOOK", large, small, flush=True)
-        while kept:
-            os.close(kept.pop())
-        kept.append(None)
-    return values
-"""
-    found, end = run(bench, cheating(layered, code), engine)
-    assert end.outcome == "done", bench.log(found)
-    check_honest(end)
-    _, large, small = next(line for line in bench.log(found).splitlines() if line.startswith("TOOK")).split()
-    assert int(large) == 0
-    assert 0 < int(small) <= LIMITS.bytes // 2
-    assert bench.leftovers() == []
-
-
-def test_nothing_of_the_host_can_be_written(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    """Every folder that the model can write to lies in its own memory."""
-    code = """
-def step(values):
-    found = set()
-    for root, folders, _ in os.walk("/"):
-        folders[:] = [name for name in folders if os.path.join(root, name) not in ("/proc", "/sys")]
-        try:
-            path = os.path.join(root, "planted")
-            open(path, "wb").close()
-            os.unlink(path)
-        except OSError:
-            continue
-        mounts = [line.split()[1:3] for line in open("/proc/mounts")]
-        around = [mount for mount in mounts if (root + "/").startswith(mount[0].rstrip("/") + "/")]
-        found.add((root, max(around, key=lambda mount: len(mount[0]))[1]))
-    print("WRITABLE", sorted(found), flush=True)
-    return values
-"""
-    found, end = run(bench, cheating(layered, code), engine)
-    assert end.outcome == "done", bench.log(found)
-    check_honest(end)
-    written = next(line for line in bench.log(found).splitlines() if line.startswith("WRITABLE"))
-    places = dict(ast.literal_eval(written.removeprefix("WRITABLE ")))
-    assert {"/out", "/tmp", "/dev/shm"} <= set(places)
-    assert set(places.values()) <= {"tmpfs", "mqueue"}, places
 
 
 def test_a_planted_account_of_the_output(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
@@ -343,18 +343,6 @@ def step(values):
     found, end = run(bench, cheating(layered, code), engine)
     assert end.outcome == "done", bench.log(found)
     check_honest(end)
-
-
-def test_a_sparse_file_is_never_kept(bench: Bench, layered: Evaluation, engine: Engine) -> None:  # noqa: F811
-    """Under the quota, under a name that is kept."""
-    code = """
-def step(values):
-    open("/out/pipeline-samples.safetensors", "wb").truncate(64 << 20)
-    return values
-"""
-    _, end = run(bench, cheating(layered, code), engine)
-    check_honest(end)
-    assert "pipeline-samples" not in end.blobs
 
 
 def check_marked(end: RunEnd) -> None:

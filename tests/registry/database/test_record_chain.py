@@ -1,8 +1,11 @@
 """Every record is in the chain with its digest, and nothing of a record or of the chain changes unseen."""
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -20,12 +23,19 @@ from benchlock.registry.auth.audit_log import AuditLog, action_record, record_ac
 from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.database_checks import check_database
-from benchlock.registry.database.engine import DamagedDatabaseError, read_transaction, write_transaction
+from benchlock.registry.database.engine import (
+    DamagedDatabaseError,
+    open_engine,
+    open_server,
+    read_transaction,
+    write_transaction,
+)
 from benchlock.registry.database.group_commit import GroupCommit
 from benchlock.registry.database.record_chain import Head, insert_records, record_kinds
 from benchlock.registry.database.registry_schema import record_chain
 from tests.support.registry.filled import Clock, fill
 from tests.support.registry.forging import forge, remove_guards
+from tests.support.servers.postgresql import TEMPLATE, PostgresServer
 
 CHAINED = [table for table in METADATA.sorted_tables if table.info.get("append_only")]
 MODEL = parse_reference("model/digits@1.0.0")
@@ -48,10 +58,56 @@ Entries = dict[tuple[str, str], str]
 pytestmark = pytest.mark.databases
 
 
+@dataclass(frozen=True)
+class Filled:
+    """A database to copy, with records of every kind; the runs among them that ended."""
+
+    name: str
+    runs: list[Run]
+
+
+@pytest.fixture(scope="module")
+def filled_file(schema: Path, tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    path = tmp_path_factory.mktemp("filled") / "registry.db"
+    shutil.copy(schema, path)
+    engine = open_engine(path)
+    runs = fill(engine)
+    engine.dispose()
+    return Filled(str(path), runs)
+
+
+@pytest.fixture(scope="module")
+def filled_on_server(postgresql: PostgresServer) -> Iterator[Filled]:
+    with postgresql.database() as address:
+        engine = open_server(address)
+        runs = fill(engine)
+        engine.dispose()
+        yield Filled(address.rpartition("/")[2], runs)
+
+
 @pytest.fixture
-def runs(database: Engine) -> list[Run]:
+def database(request: pytest.FixtureRequest, schema: Path, tmp_path: Path) -> Iterator[Engine]:
+    """A database of the test's own: empty, or filled where it takes the ``runs``."""
+    is_filled = "runs" in request.fixturenames
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            path = tmp_path / "registry.db"
+            shutil.copy(request.getfixturevalue("filled_file").name if is_filled else schema, path)
+            engine = open_engine(path)
+        else:
+            template = request.getfixturevalue("filled_on_server").name if is_filled else TEMPLATE
+            server: PostgresServer = request.getfixturevalue("postgresql")
+            engine = open_server(stack.enter_context(server.database(template)))
+        stack.callback(engine.dispose)
+        yield engine
+
+
+@pytest.fixture
+def runs(request: pytest.FixtureRequest, database: Engine) -> list[Run]:
     """Records of every kind; the runs among them that ended."""
-    return fill(database)
+    name = "filled_file" if database.dialect.name == "sqlite" else "filled_on_server"
+    found: Filled = request.getfixturevalue(name)
+    return found.runs
 
 
 def entries(database: Engine) -> Entries:

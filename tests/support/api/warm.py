@@ -23,6 +23,7 @@ from tests.support.api.commands import SECONDS, Commands
 
 ROOT = Path(__file__).resolve().parents[3]
 _MAX_USE = (
+    "alembic.command",
     "benchlock.api.local.local_registry",
     "benchlock.evaluator.workflows.bundles",
     "benchlock.evaluator.workflows.run",

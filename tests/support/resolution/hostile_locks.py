@@ -16,6 +16,7 @@ from benchlock.registry.manifests import Manifest, parse_published
 from benchlock.registry.manifests.manifest_content import content, with_files
 from benchlock.registry.text.yaml import read_yaml
 from tests.support.registry.authored import read_authored
+from tests.support.registry.hostile import pack_repeated
 from tests.support.resolution.locks import DATASET, FILES, FRAMEWORK, IMAGE, MODEL, REQUEST
 from tests.support.resolution.variants import variant
 
@@ -100,10 +101,10 @@ def lock_cases() -> Iterator[LockCase]:
     swapped = {"model": b"".join(b"n%d\n" % number for number in range(50_000))}
     swapped["dataset"] = b"".join(b"n%d\n" % number for number in reversed(range(50_000)))
     yield LockCase("labels-swapped", (409,), {kind: {"labels.txt": names} for kind, names in swapped.items()})
-    yield LockCase("labels-packed", (422,), {"model": {"labels.txt": gzip.compress(bytes(600 * _MIB), 1)}})
+    yield LockCase("labels-packed", (422,), {"model": {"labels.txt": pack_repeated(b"", bytes(_MIB), 600)}})
     category = b",".join(b'{"id":%d,"name":"%x"}' % (number, number) for number in range(_MANY))
     for name, annotations in {
-        "annotations-line": gzip.compress(b'{"images": [], "x": "' + b"a" * (1500 * _MIB) + b'"}', 1),
+        "annotations-line": pack_repeated(b'{"images": [], "x": "', b"a" * _MIB, 1500, b'"}'),
         "annotations-names": gzip.compress(b'{"images": [], "categories": [' + category + b"]}", 1),
         "annotations-deep": b'{"images": ' + b"[" * 5_000_000,
     }.items():
@@ -114,7 +115,7 @@ def lock_cases() -> Iterator[LockCase]:
     yield LockCase("index-columns", (422,), {"dataset": {"d.csv": b"," * (15 * _MIB) + b"\nlabel\n"}}, index)
     yield LockCase("index-quoted", (422,), {"dataset": {"d.csv": b'path,label\n"' + b"a\n" * (8 * _MIB)}}, index)
     rows = b"path,label\na.png,1\n"
-    entries = [[f"{number:06}", to_hex(digest_bytes(b"")), 0] for number in range(200_000)]
+    entries = [[f"{number:06}", to_hex(digest_bytes(b"")), 0] for number in range(60_000)]
     listing = encode_canonical([*entries, ["d.csv", to_hex(digest_bytes(rows)), len(rows)]])
     inside = _INDEX.replace("PATH", "t/d.csv").replace("FILE", "t/")
     yield LockCase(

@@ -86,7 +86,7 @@ def test_locks_of_hostile_files_cost_the_service_nothing(tmp_path: Path, capsys:
     for case in lock_cases():
         case.publish(registry)
         made.append(replace(case, files={}, more=()))
-    huge, lists = (lock_naming(registry.store, manifest) for manifest in (bytes(300 << 20), b"[" + b"[]," * (5 << 20)))
+    huge, lists = (lock_naming(registry.store, manifest) for manifest in (bytes(80 << 20), b"[" + b"[]," * (5 << 20)))
     registry.database.dispose()
     with service(tmp_path / "registry") as served:
         before, outcomes, wrong = memory_of(served.process.pid), list[Outcome](), list[Outcome]()

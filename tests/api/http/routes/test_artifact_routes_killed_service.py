@@ -21,8 +21,8 @@ from tests.support.api.warm import Warm
 from tests.support.registry.frameworks import framework
 from tests.support.servers.postgresql import EMPTY, PostgresServer
 
-PUBLISHERS, ROUNDS = 8, 2
-MIN, MAX = 1, 60  # answers after which a service is killed
+PUBLISHERS, ROUNDS = 6, 1
+MIN, MAX = 1, 40  # answers after which a service is killed
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

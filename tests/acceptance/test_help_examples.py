@@ -1,6 +1,5 @@
 """The example in the help of each command works: run as printed, but for names that only the user has."""
 
-import json
 import re
 import shlex
 import shutil
@@ -149,14 +148,15 @@ def serve(line: str, environment: dict[str, str], port: str) -> None:
     """Run a server until it is ready, then end it."""
     process = subprocess.Popen(shlex.split(line), env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        for _ in range(300):
-            try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/v1/ready")
-            except httpx.TransportError:
-                time.sleep(0.1)
-            else:
-                assert json.loads(answer.text)["status"] == "ok"
-                break
+        with httpx.Client() as client:
+            for _ in range(300):
+                try:
+                    answer = client.get(f"http://127.0.0.1:{port}/v1/ready")
+                except httpx.TransportError:
+                    time.sleep(0.1)
+                else:
+                    assert answer.json()["status"] == "ok"
+                    break
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:

@@ -52,6 +52,7 @@ def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     else:  # the environment of processes takes long to make; each run verifies it
         shared: Commands = request.getfixturevalue("built_once")
         commands.registry.mkdir()
+        (shared.registry / "environments").mkdir(exist_ok=True)
         (commands.registry / "environments").symlink_to(shared.registry / "environments")
     words += ("--isolation", request.param)
     return Evaluated(commands, folder, words, commands.done(*words))

@@ -116,7 +116,9 @@ def share_environments(remote: Commands, registry: Path) -> None:
     """
     remote.done("doctor")
     (home,) = Path(remote.variables["XDG_CACHE_HOME"], "benchlock").iterdir()
-    (home / "environments").symlink_to((registry / "environments").resolve())
+    shared = (registry / "environments").resolve()
+    shared.mkdir(exist_ok=True)
+    (home / "environments").symlink_to(shared)
 
 
 def _wait(served: Served) -> None:

@@ -105,8 +105,7 @@ def test_a_run_can_be_read(registry: Commands, locks: tuple[Path, Path], repeate
 def test_locks_are_compared_by_turns(registry: Commands, locks: tuple[Path, Path], tmp_path: Path) -> None:
     """Of times alone: a run takes less without its evaluation."""
     timed = [locked(registry, tmp_path, request(path.stem) | {"metrics": ["latency"]}) for path in locks]
-    words = ("--interleave", *timed, "--rounds", "3", "--margin", "latency_p50=99%")
-    answer = registry.call("compare", *words)
+    answer = registry.call("compare", "--interleave", *timed, "--rounds", "3", "--margin", "latency_p50=99%")
     assert answer.code in (0, 1), answer  # whether so few rounds on this host decide it, is no part of this test
     found = answer.document
     assert (found["comparable"], found["interleaved"], len(found["runs"])) == (True, True, 9)

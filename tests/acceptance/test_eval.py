@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.api.commands import Commands, copied
+from tests.support.api.commands import Commands, copied, link_environments
 from tests.support.api.serving import at, service, share_environments
 from tests.support.api.warm import Warm
 from tests.support.registry.digits import DIGITS
@@ -49,11 +49,8 @@ def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if request.param == "container":
         commands = Warm(folder / "registry", request.getfixturevalue("engine_url"))
         words += ("--base", request.getfixturevalue("base_tarball"))
-    else:  # the environment of processes takes long to make; each run verifies it
-        shared: Commands = request.getfixturevalue("built_once")
-        commands.registry.mkdir()
-        (shared.registry / "environments").mkdir(exist_ok=True)
-        (commands.registry / "environments").symlink_to(shared.registry / "environments")
+    else:
+        link_environments(request.getfixturevalue("built_once").registry, commands.registry)
     words += ("--isolation", request.param)
     return Evaluated(commands, folder, words, commands.done(*words))
 

@@ -48,7 +48,7 @@ def executed(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> 
     target = tmp_path_factory.mktemp("notebook") / "executed.ipynb"
     environments = built_once.registry / "environments"
     environments.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.examples.notebook_execution", target, environments]
+    command = [sys.executable, "-m", "tests.examples.notebook_execution", str(target), str(environments)]
     subprocess.run(command, cwd=ROOT, check=True)
     return target
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.commands import BENCHLOCK, Commands, link_environments
 from tests.support.api.warm import Warm
 from tests.support.servers.registry_server import free_port
 
@@ -110,15 +110,10 @@ def at(url: str, folder: Path, *, engine: str = "", **variables: str) -> Command
 
 
 def share_environments(remote: Commands, registry: Path) -> None:
-    """Let ``remote``, which has no cache yet, use the environments of processes of a registry in a folder.
-
-    They take long to make; each run verifies the one that it uses.
-    """
+    """Let ``remote``, which has no cache yet, use the environments of processes of a registry in a folder."""
     remote.done("doctor")
     (home,) = Path(remote.variables["XDG_CACHE_HOME"], "benchlock").iterdir()
-    shared = (registry / "environments").resolve()
-    shared.mkdir(exist_ok=True)
-    (home / "environments").symlink_to(shared)
+    link_environments(registry, home)
 
 
 def _wait(served: Served) -> None:

@@ -61,7 +61,7 @@ _config: list[pytest.Config] = []
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Where the real cases are, and whether a skip is a failure."""
     parser.addoption("--cases", default=os.environ.get("BENCHLOCK_CASES"), help="folder of real models and data")
-    parser.addoption("--services-seconds", type=float, default=10, help="how long several services are struck")
+    parser.addoption("--services-seconds", type=float, default=4, help="how long several services are struck")
     parser.addoption("--flips", type=int, default=12, help="bits that the tests of damaged databases flip in each")
     parser.addoption(
         "--fail-on-skip",

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy  # scipy.special is slow to import; SciPy imports it at its first use
 
 from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 
@@ -56,8 +56,8 @@ def fraction(successes: int, n: int) -> Interval:
     """
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"{successes} of {n} is not a fraction")
-    low = 0.0 if successes == 0 else float(special.betaincinv(successes, n - successes + 1, _TAIL))
-    high = 1.0 if successes == n else float(special.betaincinv(successes + 1, n - successes, 1 - _TAIL))
+    low = 0.0 if successes == 0 else float(scipy.special.betaincinv(successes, n - successes + 1, _TAIL))
+    high = 1.0 if successes == n else float(scipy.special.betaincinv(successes + 1, n - successes, 1 - _TAIL))
     return Interval(low, high)
 
 
@@ -68,7 +68,7 @@ def quantile_ranks(n: int, q: float, level: float = LEVEL) -> tuple[int | None, 
     Statistics, section 7.1). The low rank is the greatest whose probability of lying above the quantile is at most 2.5
     %; the high rank is the smallest whose probability of lying below it is at most 2.5 %.
     """
-    below = special.bdtr(np.arange(n), n, q)  # [k]: the chance of at most k samples below the quantile
+    below = scipy.special.bdtr(np.arange(n), n, q)  # [k]: the chance of at most k samples below the quantile
     tail = (1 - level) / 2
     low = int(np.searchsorted(below, tail, side="right"))
     high = int(np.searchsorted(below, 1 - tail, side="left")) + 1
@@ -105,7 +105,7 @@ def mean_in_blocks(values: npt.NDArray[np.floating]) -> Interval:
     if len(values) < 2 * BLOCKS:
         return UNBOUNDED
     means = np.array([block.mean() for block in np.array_split(values, BLOCKS)])
-    half = float(special.stdtrit(BLOCKS - 1, 1 - _TAIL) * means.std(ddof=1) / math.sqrt(BLOCKS))
+    half = float(scipy.special.stdtrit(BLOCKS - 1, 1 - _TAIL) * means.std(ddof=1) / math.sqrt(BLOCKS))
     centre = float(values.mean())
     return Interval(centre - half, centre + half)
 
@@ -137,7 +137,8 @@ BATCHES = (8, 16)
 """Numbers of batches; the number that shows more dependence counts."""
 
 _UPPER = (1 + LEVEL) / 2
-_NORMAL = float(special.ndtri(_UPPER))
+_NORMAL = 1.959963984540054
+"""The standard normal quantile of ``_UPPER``; written out, because ``scipy.special.ndtri`` is slow to import."""
 
 FloatSeries = npt.NDArray[np.floating]
 
@@ -202,7 +203,7 @@ def mean_of_series(values: FloatSeries) -> Interval:
 def _variance_of_mean(values: FloatSeries, batches: int) -> float:
     """Return the variance of the mean by batch means, widened for Student's t; at least a tiny positive number."""
     means = np.array([batch.mean() for batch in np.array_split(values, batches)])
-    wider = float(special.stdtrit(batches - 1, _UPPER)) / _NORMAL
+    wider = float(scipy.special.stdtrit(batches - 1, _UPPER)) / _NORMAL
     return max(float(means.var(ddof=1)) / batches * wider**2, np.finfo(float).tiny)
 
 
@@ -248,8 +249,8 @@ def share_interval(counts: Tensor) -> Interval:
 
 def exact_share(successes: float, n: float) -> Interval:
     """Return the interval of Clopper and Pearson for numbers that need not be whole."""
-    low = 0.0 if successes <= 0 else float(special.betaincinv(successes, n - successes + 1, _CLUSTER_TAIL))
-    high = 1.0 if successes >= n else float(special.betaincinv(successes + 1, n - successes, 1 - _CLUSTER_TAIL))
+    low = 0.0 if successes <= 0 else float(scipy.special.betaincinv(successes, n - successes + 1, _CLUSTER_TAIL))
+    high = 1.0 if successes >= n else float(scipy.special.betaincinv(successes + 1, n - successes, 1 - _CLUSTER_TAIL))
     return Interval(low, high)
 
 
@@ -302,9 +303,9 @@ def _lower(value: float, reach: float) -> float:
     """Return the lower of two low ends: ``value`` minus ``reach``, and the same on the logistic scale."""
     if not 0 < value < 1:
         return value - reach
-    return min(value - reach, float(special.expit(special.logit(value) - reach / (value * (1 - value)))))
+    return min(value - reach, float(scipy.special.expit(scipy.special.logit(value) - reach / (value * (1 - value)))))
 
 
 def student(degrees: float) -> float:
     """Return the 97.5 percentile of Student's t."""
-    return float(special.stdtrit(degrees, 1 - _CLUSTER_TAIL))
+    return float(scipy.special.stdtrit(degrees, 1 - _CLUSTER_TAIL))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from scipy import special
+import scipy
 
 from benchlock.evaluator.statistics.equivalence import ratio, runs_to_decide
 from benchlock.evaluator.statistics.metric_types import Ratio
@@ -67,7 +67,8 @@ def find_convergence_point(reference: Sequence[float], submitted: int = 5) -> Co
     mean, deviation = float(trimmed.mean()), float(trimmed.std())
     counts = (len(trimmed), submitted - 2)
     error = deviation * math.sqrt(sum(1 / count for count in counts))
-    return ConvergencePoint(mean, deviation, mean - float(special.stdtrit(sum(counts) - 2, 1 - SIGNIFICANCE)) * error)
+    quantile = float(scipy.special.stdtrit(sum(counts) - 2, 1 - SIGNIFICANCE))
+    return ConvergencePoint(mean, deviation, mean - quantile * error)
 
 
 def find_welch_p(reference: Sequence[float], runs: Sequence[float]) -> float:
@@ -85,7 +86,7 @@ def find_welch_p(reference: Sequence[float], runs: Sequence[float]) -> float:
     if sum(squares) == 0:
         return 0.5 if difference == 0 else float(difference > 0)
     parts = sum(square**2 / (len(values) - 1) for square, values in zip(squares, groups, strict=True))
-    return float(special.stdtr(sum(squares) ** 2 / parts, difference / math.sqrt(sum(squares))))
+    return float(scipy.special.stdtr(sum(squares) ** 2 / parts, difference / math.sqrt(sum(squares))))
 
 
 def find_permutation_p(reference: Sequence[float], runs: Sequence[float]) -> float:

@@ -7,7 +7,7 @@ rules are those of ``early_stopping.cc`` and ``PerformanceSummary::EarlyStopping
 
 from typing import Final
 
-from scipy import special
+import scipy
 
 CONFIDENCE: Final = 0.99
 SHARES: Final = {"single_stream": 0.9, "multi_stream": 0.99, "server": 0.99}
@@ -16,7 +16,7 @@ SHARES: Final = {"single_stream": 0.9, "multi_stream": 0.99, "server": 0.99}
 
 def find_risk(queries: int, over: int, share: float) -> float:
     """Return the probability that at most ``over`` of the queries exceed a latency that ``share`` of all meet."""
-    return float(special.betainc(queries - over, over + 1, share)) if over < queries else 1.0
+    return float(scipy.special.betainc(queries - over, over + 1, share)) if over < queries else 1.0
 
 
 def count_discarded(queries: int, share: float, risk: float = 1 - CONFIDENCE) -> int:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from msgspec.structs import replace
-from scipy import special
 
 from benchlock.evaluator.statistics.confidence_intervals import UNBOUNDED, quantile_ranks
 from benchlock.evaluator.statistics.metric_types import (
@@ -136,7 +136,7 @@ def _error(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> float:
 def find_quantile(level: float, degrees: float) -> float:
     """Return how many standard errors a two-sided interval of ``level`` reaches, by Student's t."""
     upper = (1 + level) / 2
-    return float(special.ndtri(upper) if math.isinf(degrees) else special.stdtrit(degrees, upper))
+    return float(scipy.special.ndtri(upper) if math.isinf(degrees) else scipy.special.stdtrit(degrees, upper))
 
 
 def runs_to_decide(ratio: Ratio, margin: float | None) -> int | None:

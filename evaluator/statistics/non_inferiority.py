@@ -15,8 +15,8 @@ import math
 from typing import Final, Literal
 
 import numpy as np
+import scipy
 from msgspec import Struct
-from scipy import special
 
 from benchlock.evaluator.statistics.equivalence import ROUND_DRIFT, find_fewest_runs, find_quantile, find_spread
 from benchlock.evaluator.statistics.metric_types import SIGNIFICANT, Interval, Ratio
@@ -107,9 +107,9 @@ def find_power(spread: float, rounds: int, allowed: float, level: float) -> floa
     if spread <= 0:
         return 1.0
     shares = (np.arange(_POINTS) + 0.5) / _POINTS
-    estimates = spread * np.sqrt(special.chdtri(rounds - 1, shares) / (rounds - 1))
+    estimates = spread * np.sqrt(scipy.special.chdtri(rounds - 1, shares) / (rounds - 1))
     error = spread / math.sqrt(rounds)
     half = find_quantile(1 - 2 * level, rounds - 1) * math.sqrt(ROUND_DRIFT / rounds) * estimates
-    not_worse = special.ndtr((half - allowed) / error)
-    passed = special.ndtr(-half / error)
+    not_worse = scipy.special.ndtr((half - allowed) / error)
+    passed = scipy.special.ndtr(-half / error)
     return float(np.mean(1 - np.maximum(not_worse, passed)))

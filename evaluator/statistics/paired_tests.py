@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy
 from msgspec import Struct
 from msgspec.structs import replace
-from scipy import special
 
 from benchlock.evaluator.harness.core.job import CLASS_METRICS
 from benchlock.evaluator.statistics.class_metrics import read_parts
@@ -90,7 +90,7 @@ def compare_decisions(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_
     discordant = only_first + only_second
     difference = (only_second - only_first) / n
     ci = Interval(-_largest_difference(only_second, only_first, n), _largest_difference(only_first, only_second, n))
-    p = min(1.0, 2 * float(special.bdtr(min(only_first, only_second), discordant, 0.5)))
+    p = min(1.0, 2 * float(scipy.special.bdtr(min(only_first, only_second), discordant, 0.5)))
     return PairedTest("mcnemar", n, difference, ci, p, only_first, only_second, adjusted=p)
 
 
@@ -113,7 +113,7 @@ def compare_parts(first: Tensor, second: Tensor) -> PairedTest:
     largest = float(np.abs(changes[:, 0]).max())
     spread = max(math.sqrt(float(np.square(changes[:, 1]).sum()) * n / (n - 1)), largest)
     half = student(n - 1.0) * spread
-    p = 2 * float(special.stdtr(n - 1, -abs(difference) / spread))
+    p = 2 * float(scipy.special.stdtr(n - 1, -abs(difference) / spread))
     return PairedTest("linearised", n, difference, Interval(difference - half, difference + half), p, adjusted=p)
 
 
@@ -138,7 +138,7 @@ def _largest_difference(only_first: int, only_second: int, n: int) -> float:
         linear = (2 * n - only_second + only_first) * difference - only_second - only_first
         root = math.sqrt(max(0.0, linear**2 + 8 * n * only_first * difference * (1 - difference)))
         variance = (root - linear) / 2 + n * difference * (1 - difference)
-        return float(n**2 * (difference - lowest) ** 2 - special.ndtri((1 + LEVEL) / 2) ** 2 * variance)
+        return float(n**2 * (difference - lowest) ** 2 - scipy.special.ndtri((1 + LEVEL) / 2) ** 2 * variance)
 
     return float(brentq(excess, lowest, 1.0))
 
@@ -196,7 +196,7 @@ def _interval(difference: float, differences: Floats, units: int) -> Interval:
     if units < 2 or not len(differences):  # noqa: PLR2004 - one sample has no spread
         return UNBOUNDED
     spread = float(differences.std(ddof=1)) * math.sqrt(units / (units - 1))
-    half = float(special.stdtrit(units - 1, (1 + LEVEL) / 2)) * spread
+    half = float(scipy.special.stdtrit(units - 1, (1 + LEVEL) / 2)) * spread
     return Interval(difference - half, difference + half)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+import scipy
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.harness.core.job import CLASS_METRICS
@@ -102,7 +102,7 @@ def half_sample_interval(whole: Floats, halves: Floats) -> Interval:
     if 0 < value < 1:
         between = float(whole.var(ddof=1)) if len(whole) > 1 else value * (1 - value)
         variance += missing.sum() * between / len(whole) ** 2 / (4 * value * (1 - value))
-    half = float(special.stdtrit(len(halves), 1 - _PRECISION_TAIL)) * math.sqrt(variance)
+    half = float(scipy.special.stdtrit(len(halves), 1 - _PRECISION_TAIL)) * math.sqrt(variance)
     least = float(_angles((whole * (1 - missing / 2)).mean()))
     low = _precision_fraction(least - _SLOW * above - half)
     high = _precision_fraction(centre - _FAST * above + half)
@@ -256,7 +256,7 @@ def mean_interval(values: Tensor) -> Interval:
     """
     if len(values) < _LEAST:
         return UNBOUNDED
-    half = float(special.stdtrit(len(values) - 1, 1 - _TAIL) * values.std(ddof=1) / np.sqrt(len(values)))
+    half = float(scipy.special.stdtrit(len(values) - 1, 1 - _TAIL) * values.std(ddof=1) / np.sqrt(len(values)))
     centre = float(values.mean())
     return Interval(centre - half, centre + half)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from msgspec import UNSET
-from scipy import special
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.registry.manifests import Dataset, Model
@@ -192,7 +192,7 @@ def explain_doubt(count: AnswerCount, claimed: Iterable[float]) -> str | None:
     right, n = count.right, count.n
     summary = f"{right}/{n} samples predicted correctly"
     for value in claimed:
-        chance = float(special.bdtr(right, n, min(max(value, 0.0), 1.0)))
+        chance = float(scipy.special.bdtr(right, n, min(max(value, 0.0), 1.0)))
         if chance < _UNLIKELY:
             return (
                 f"{summary}, but the claim states top1 of at least {value:g}: the probability of so few is {chance:.1g}"
@@ -200,8 +200,8 @@ def explain_doubt(count: AnswerCount, claimed: Iterable[float]) -> str | None:
     if count.classes is None:
         return None
     guess = 1 / count.classes
-    by_guessing = float(special.bdtrc(right - 1, n, guess)) if right else 1.0
-    by_working = float(special.bdtr(right, n, (1 + guess) / 2))
+    by_guessing = float(scipy.special.bdtrc(right - 1, n, guess)) if right else 1.0
+    by_working = float(scipy.special.bdtr(right, n, (1 + guess) / 2))
     if by_guessing > _BY_CHANCE and by_working < _BY_CHANCE:
         return f"{summary}, which is no better than chance for {count.classes} classes"
     return None

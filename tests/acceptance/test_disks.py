@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import DIGITS, locked, model, request, written
 from tests.support.system.disks import filled, mounted, read_only
@@ -25,7 +26,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def registry(disk: Path, tmp_path_factory: pytest.TempPathFactory) -> Commands:
     """The tiny registry on that disk; what is authored lies elsewhere."""
-    commands = Commands(disk / "registry")
+    commands = Warm(disk / "registry")
     commands.done("publish", *tiny.author(tmp_path_factory.mktemp("authored")))
     return commands
 

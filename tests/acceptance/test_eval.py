@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.api.commands import Commands, copied
-from tests.support.api.serving import service
+from tests.support.api.commands import Commands, copied, link_environments
+from tests.support.api.serving import at, service, share_environments
+from tests.support.api.warm import Warm
 from tests.support.registry.digits import DIGITS
 
 SAMPLES, RIGHT = 359, 358
@@ -44,10 +45,12 @@ class Evaluated:
 @pytest.fixture(scope="module", params=["process", pytest.param("container", marks=pytest.mark.engine)])
 def evaluated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     folder = tmp_path_factory.mktemp(f"eval-{request.param}")
-    words, commands = copy_files(folder), Commands(folder / "registry")
+    words, commands = copy_files(folder), Warm(folder / "registry")
     if request.param == "container":
-        commands = Commands(folder / "registry", request.getfixturevalue("engine_url"))
+        commands = Warm(folder / "registry", request.getfixturevalue("engine_url"))
         words += ("--base", request.getfixturevalue("base_tarball"))
+    else:
+        link_environments(request.getfixturevalue("built_once").registry, commands.registry)
     words += ("--isolation", request.param)
     return Evaluated(commands, folder, words, commands.done(*words))
 
@@ -84,7 +87,7 @@ def test_the_written_request_reproduces_the_lock(evaluated: Evaluated) -> None:
 
 def test_the_written_manifests_publish_the_same_versions_elsewhere(evaluated: Evaluated, tmp_path: Path) -> None:
     manifests = (evaluated.folder / name for name in WRITTEN[:2])
-    published = Commands(tmp_path / "registry").done("publish", *manifests)["published"]
+    published = Warm(tmp_path / "registry").done("publish", *manifests)["published"]
     assert [entry["digest"] for entry in published] == [
         entry["digest"] for entry in evaluated.result["published"] if entry["kind"] in ("model", "dataset")
     ]
@@ -128,8 +131,8 @@ def test_a_server_records_the_evaluation(built_once: Commands, tmp_path: Path) -
     """With its image; the model and the dataset are uploaded."""
     words = copy_files(tmp_path / "model")
     with service(copied(built_once, tmp_path / "registry", "").registry) as served:
-        variables = {"BENCHLOCK_REGISTRY": served.url, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        commands = Commands(tmp_path / "none", variables=variables)
+        commands = at(served.url, tmp_path)
+        share_environments(commands, built_once.registry)
         run = commands.done(*words, "--isolation", "process")
         recorded = commands.done("show", run["start"]["id"])
         again = commands.done(*words[:3], "--isolation", "process")

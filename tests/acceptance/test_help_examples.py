@@ -1,6 +1,5 @@
 """The example in the help of each command works: run as printed, but for names that only the user has."""
 
-import json
 import re
 import shlex
 import shutil
@@ -15,6 +14,7 @@ import pytest
 
 from tests.house.reference_pages import find_commands, split_help
 from tests.support.api.commands import BENCHLOCK, Commands, copied
+from tests.support.api.warm import Printed
 from tests.support.registry.digits import GRAPH, model, request, written
 from tests.support.registry.tiny import tree_of_digits
 from tests.support.servers.registry_server import free_port
@@ -23,11 +23,18 @@ pytestmark = pytest.mark.image
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = {name: split_help(command)[1] for _, name, command in find_commands()}
-ADDED = {"worker": "--processes --once", "image build": "--no-layers", "run": "--isolation process"}
-"""Options that an example does without where an engine or a network is at hand."""
-FEWER = {"run": "--repeat 6", "compare": "--rounds 3", "gate": "--rounds 3"}
-"""Options that limit an example to fewer runs than printed."""
-REFUSALS = {"doctor": {1}, "run": {1}, "gate": {1, 7}, "promote": {2}}
+ADDED = {
+    "worker": "--processes --once",
+    "image build": "--no-layers",
+    "run": "--isolation process",
+    "eval": "--set request.scenario.min_duration=100ms",
+}
+"""Options that an example does without where an engine, a network and time are at hand."""
+FEWER = {"run": ("--repeat 20", "--repeat 6"), "gate": ("latency_p50=5%", "top1=5%")}
+"""What limits an example to fewer runs than printed; ``test_gate.py`` has a gate with a margin of a time."""
+ELSEWHERE = {"compare": ROOT / "docs" / "tutorials" / "compare-frameworks.md"}
+"""The tutorial that has the example of a command with other locks; ``test_tutorials.py`` runs it."""
+REFUSALS = {"doctor": {1}, "run": {1}, "promote": {2}}
 """Exit codes besides 0 of commands that may find something missing here, or times too noisy to decide.
 
 ``promote`` refuses a run that trained nothing; ``test_training.py`` promotes one that did.
@@ -39,6 +46,8 @@ NEW = {"db create", "restore"}
 SERVER = {"serve"}
 TRACED = {"inspect", "trace export"}
 """Commands whose run has a trace."""
+TIMED = {"run"}
+"""Commands whose lock has no quality: a run takes less without its evaluation."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +73,20 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     commands.done("publish", dataset, manifest, written(folder / "new.yaml", model("digits-new")))
     written(files / "digits.yaml", request("digits"))
     written(files / "new.yaml", request("digits-new"))
-    timed = {"metrics": ["latency"]}  # what is compared has no quality: a run takes less without its evaluation
-    written(files / "digits-timed.yaml", request("digits") | timed)
-    written(files / "new-timed.yaml", request("digits-new") | timed)
-    for source, target in (
-        ("digits", "digits"),
-        ("digits-timed", "old"),
-        ("new-timed", "new"),
-        ("digits-timed", "main"),
-        ("new-timed", "branch"),
-    ):
+    written(files / "traced.yaml", request("digits") | {"trace": "framework"})
+    written(files / "timed.yaml", request("digits") | {"metrics": ["latency"]})
+    sources = {"traced": "traced", "timed": "timed", "new": "new", "branch": "new"}
+    sources |= dict.fromkeys(("digits", "old", "main"), "digits")
+    for target, source in sources.items():
         commands.done("lock", files / f"{source}.yaml", "-o", files / f"{target}.lock")
-    run = commands.done("run", files / "digits.lock", "--isolation", "process")["run"]
+    run, traced = (
+        commands.done("run", files / f"{name}.lock", "--isolation", "process")["run"] for name in ("digits", "traced")
+    )
     commands.done("bundle", "create", run, "-o", files / "digits.bundle")
-    commands.done("run", "--submit", files / "digits.lock")
-    commands.done("worker", "--machine", "m1", "--processes", "--once")
+    commands.done("worker", "--machine", "m1", "--processes", "--until-idle")
     job = commands.done("run", "--submit", files / "digits.lock")["job"]["job"]
     token = commands.done("token", "create", "worker", "--scope", "run")["token"]
     commands.done("backup", folder / "backup")
-    written(files / "traced.yaml", {**request("digits"), "trace": "framework"})
-    commands.done("lock", files / "traced.yaml", "-o", files / "traced.lock")
-    traced = commands.done("run", files / "traced.lock", "--isolation", "process")["run"]
     shared = {key: value for key, value in request("digits").items() if key not in ("schema", "kind", "name", "model")}
     axes = {"model": {name: request(name)["model"] for name in ("digits", "digits-new")}}
     matrix = {"schema": 1, "kind": "matrix", "name": "digits", "request": shared, "axes": axes, "seed": 7}
@@ -98,7 +100,11 @@ def test_every_command_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -> None:
+def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name in ELSEWHERE:
+        pattern = re.sub(r"\w+\\\.lock", r"\\S+\\.lock", re.escape(EXAMPLES[name]))
+        assert re.search(f"^{pattern}", ELSEWHERE[name].read_text(), re.MULTILINE), pattern
+        return
     files, words = tmp_path / "files", shlex.split(EXAMPLES[name])
     shutil.copytree(desk.files, files)
     if "-o" in words and (target := files / words[words.index("-o") + 1]).is_file():
@@ -106,6 +112,8 @@ def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -
     if name == "import mlmodelscope":
         shutil.rmtree(files / "models")
         shutil.copytree(ROOT / "tests" / "cases" / "mlmodelscope", files / "models")
+    if name in TIMED:
+        shutil.copy(files / "timed.lock", files / "digits.lock")
     commands = copied(desk.commands, tmp_path / "registry", "")
     places = {
         "/srv/registry": str(tmp_path / "new" if name in NEW else commands.registry),
@@ -115,14 +123,20 @@ def test_the_example_of_a_command_works(desk: Desk, name: str, tmp_path: Path) -
     }
     kind = "traced " if name in TRACED else ""
     line = re.sub(r"(run|job|token)/[0-9a-z]{26}", lambda match: desk.names[kind + match[1]], EXAMPLES[name])
-    for printed, place in places.items():
+    for printed, place in (*places.items(), FEWER.get(name, ("", ""))):
         line = line.replace(printed, place)
-    line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')} {FEWER.get(name, '')}"
-    environment = commands.environment() | {"HOME": str(tmp_path), "BENCHLOCK_HOST_LOCK": str(tmp_path / "lock")}
+    line = line.replace("benchlock", str(BENCHLOCK), 1) + f" {ADDED.get(name, '')}"
+    variables = {"HOME": str(tmp_path), "BENCHLOCK_HOST_LOCK": str(tmp_path / "lock")}
+    example_commands = Printed(commands.registry, variables=variables)
     if name in SERVER:
-        serve(line, environment, places["8080"])
+        serve(line, example_commands.environment(), places["8080"])
         return
-    done = subprocess.run(["bash", "-c", line], cwd=files, env=environment, capture_output=True, text=True, check=False)
+    monkeypatch.chdir(files)
+    if ">" in line:  # by a shell
+        environment = example_commands.environment()
+        done = subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=False)
+    else:
+        done = example_commands.finished(*shlex.split(line)[1:])
     if name.startswith("cluster "):
         assert NO_CLUSTER in done.stderr, done.stderr
         return
@@ -134,14 +148,15 @@ def serve(line: str, environment: dict[str, str], port: str) -> None:
     """Run a server until it is ready, then end it."""
     process = subprocess.Popen(shlex.split(line), env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        for _ in range(300):
-            try:
-                answer = httpx.get(f"http://127.0.0.1:{port}/v1/ready")
-            except httpx.TransportError:
-                time.sleep(0.1)
-            else:
-                assert json.loads(answer.text)["status"] == "ok"
-                break
+        with httpx.Client() as client:
+            for _ in range(300):
+                try:
+                    answer = client.get(f"http://127.0.0.1:{port}/v1/ready")
+                except httpx.TransportError:
+                    time.sleep(0.1)
+                else:
+                    assert answer.json()["status"] == "ok"
+                    break
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.api.commands import Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.digits import DIGITS, locked, model, request, written
 from tests.support.system.interrupting import cut
 from tests.support.system.remains import containers, processes, remains
@@ -86,7 +87,7 @@ def dataset(folder: Path, numbers: random.Random) -> Path:
 
 
 def test_a_killed_publish_publishes_nothing_by_halves(tmp_path: Path, numbers: random.Random) -> None:
-    commands, manifest = Commands(tmp_path / "registry"), dataset(tmp_path, numbers)
+    commands, manifest = Warm(tmp_path / "registry"), dataset(tmp_path, numbers)
 
     def stored(count: int) -> Callable[[], bool]:
         return lambda: blobs(commands) >= count
@@ -120,7 +121,7 @@ def test_a_killed_publish_publishes_nothing_by_halves(tmp_path: Path, numbers: r
 def test_a_killed_image_build_publishes_nothing_by_halves(tmp_path: Path, numbers: random.Random) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    commands = Commands(tmp_path / "registry", variables={"TMPDIR": str(temporary)})
+    commands = Warm(tmp_path / "registry", variables={"TMPDIR": str(temporary)})
     build = ("image", "build", "onnxruntime==1.31.1", "--no-layers")
 
     def working(what: str) -> Callable[[], bool]:
@@ -208,7 +209,13 @@ def test_a_killed_run_is_abandoned(
     assert newest(registry)["end"]["outcome"] == "abandoned"
     assert cut(registry, *words, when=lambda: measuring(registry)) == KILLED
     # Nobody has looked yet: this shows that the test would see what stays.
-    assert containers(registry) if isolation == "container" else processes(registry.registry)
+    if isolation == "container":
+        # It is removed once its engine answers again.
+        without = replace(registry, engine="")
+        assert without.done("runs")["runs"][0]["end"]["outcome"] == "abandoned"
+        assert containers(registry)
+    else:
+        assert processes(registry.registry)
     abandoned = newest(registry)
     assert (abandoned["end"]["outcome"], abandoned["end"]["failure_class"], abandoned["end"]["metrics"]) == (
         "abandoned",
@@ -219,17 +226,6 @@ def test_a_killed_run_is_abandoned(
     assert registry.done("verify")["damaged"] == []
     done = registry.done("run", short, "--isolation", isolation)
     assert (done["end"]["outcome"], done["start"]["isolation"]) == ("done", isolation)
-
-
-@pytest.mark.engine
-@pytest.mark.image
-def test_a_container_is_removed_once_its_engine_answers_again(registry: Commands, digits: tuple[Path, Path]) -> None:
-    words = ("run", digits[0], "--isolation", "container")
-    assert cut(registry, *words, when=lambda: measuring(registry)) == KILLED
-    without = replace(registry, engine="")
-    assert without.done("runs")["runs"][0]["end"]["outcome"] == "abandoned"
-    assert containers(registry)
-    assert newest(registry)["end"]["outcome"] == "abandoned"
 
 
 @pytest.mark.engine

@@ -4,10 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support.api.commands import Answer, Commands
+from tests.support.api.warm import Warm
 from tests.support.registry.digits import written
 from tests.support.registry.tiny import tree_of_digits
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 def at_once(commands: Commands, *calls: tuple[str | Path, ...]) -> list[Answer]:
@@ -27,7 +28,7 @@ def test_commands_that_make_the_registry_at_once(tmp_path: Path) -> None:
             "",
             f"created the registry in {commands.registry}\n",
         ]
-        assert commands.done("list") == {"artifacts": []}
+        assert Warm(commands.registry).done("list") == {"artifacts": []}
 
 
 def test_two_publish_the_same(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ def test_two_publish_the_same(tmp_path: Path) -> None:
         answers = at_once(commands, *[("publish", manifest)] * 2)
         assert [answer.code for answer in answers] == [0, 0], answers
         assert sorted(answer.document["published"][0]["changed"] for answer in answers) == [False, True]
-        assert commands.done("verify")["damaged"] == []
+        assert Warm(commands.registry).done("verify")["damaged"] == []
 
 
 def test_two_publish_one_version_with_other_content(tmp_path: Path) -> None:
@@ -55,6 +56,7 @@ def test_two_publish_one_version_with_other_content(tmp_path: Path) -> None:
             "dataset/digits@1.0.0 is already published with different content: " + published["digest"]
         )
         assert error["next"] == "publish the new content under a new version"
-        assert commands.done("list")["artifacts"][0]["digest"] == published["digest"]
-        commands.done("gc")
-        assert commands.done("verify")["damaged"] == []
+        alone = Warm(commands.registry)
+        assert alone.done("list")["artifacts"][0]["digest"] == published["digest"]
+        alone.done("gc")
+        assert alone.done("verify")["damaged"] == []

@@ -12,6 +12,7 @@ import pytest
 from benchlock.api.cli.main import run
 from tests.support.api.commands import Answer, Commands
 from tests.support.api.serving import at, service
+from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.registry.digits import request, written
 from tests.support.servers.registry_server import free_port
@@ -40,7 +41,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     manifests = tiny.author(folder / "manifests")
     asked = written(folder / "request.json", request("digits-onnx"))
     with service(folder / "served") as served:
-        local = Commands(folder / "local" / "registry")
+        local = Warm(folder / "local" / "registry")
         local.done("db", "create")
         yield Desk(folder, local, at(served.url, folder), manifests, asked)
 
@@ -125,7 +126,7 @@ def test_a_run_of_this_machine_is_shown_there_with_all_that_was_recorded(desk: D
     desk.remote.done("lock", desk.request, "-o", desk.folder / "shown.lock")
     desk.remote.call("run", desk.folder / "shown.lock", "--isolation", "process")
     newest = desk.remote.done("runs")["runs"][0]
-    served = Commands(desk.folder / "served").done("show", newest["run"])
+    served = Warm(desk.folder / "served").done("show", newest["run"])
     assert desk.remote.done("show", newest["run"]) == served
     assert served["end"]["outcome"] == "failed"
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.support.api.commands import Commands, copied
-from tests.support.api.serving import at, service
+from tests.support.api.serving import at, service, share_environments
 from tests.support.registry.digits import DIGITS, model, request, written
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
@@ -65,20 +65,13 @@ def desk(small_images: Commands, tmp_path_factory: pytest.TempPathFactory) -> It
         running = create("farm", "--scope", "run")["secret"]
         served = stack.enter_context(service(made["served"].registry, "--host", "127.0.0.1"))
         remote = at(served.url, folder / "remote", engine=small_images.engine, BENCHLOCK_TOKEN=token)
-        _share_environments(remote, small_images.registry, folder / "remote")
+        (folder / "remote").mkdir()
+        share_environments(remote, small_images.registry)
         places = Place(made["local"], folder / "local"), Place(remote, folder / "remote")
         for place in places:
             place.commands.done("publish", DIGITS / "dataset.yaml", manifest)
             place.commands.done("lock", asked, "-o", place.lock)
         yield Desk(*places, served.url, token, running, small_images.engine, asked)
-
-
-def _share_environments(remote: Commands, registry: Path, folder: Path) -> None:
-    """Environments of processes take long to make; each run verifies the one that it uses."""
-    folder.mkdir()
-    remote.done("doctor")
-    (home,) = (folder / "cache" / "benchlock").iterdir()
-    (home / "environments").symlink_to((registry / "environments").resolve())
 
 
 @pytest.fixture(scope="module")

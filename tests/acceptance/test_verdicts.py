@@ -1,12 +1,12 @@
 """Reruns that do not reproduce, and runs that are not comparable: real commands, told in words and as JSON."""
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.api.commands import BENCHLOCK, Answer, Commands
+from tests.support.api.commands import Answer, Commands
+from tests.support.api.warm import Printed
 from tests.support.registry import graphs
 from tests.support.registry.digits import DIGITS, locked, model, request, written
 
@@ -65,9 +65,7 @@ AS_PROCESS = ("--isolation", "process", "--allow-code")
 
 def told(commands: Commands, *words: str | Path) -> tuple[int, str, str]:
     """What a person sees: the exit code, standard output and standard error."""
-    done = subprocess.run(
-        [BENCHLOCK, *map(str, words)], env=commands.environment(), capture_output=True, text=True, check=False
-    )
+    done = Printed(commands.registry, commands.engine).finished(*words)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -76,14 +74,14 @@ def told(commands: Commands, *words: str | Path) -> tuple[int, str, str]:
 def fickle(registry: Commands, folder: Path) -> tuple[Path, str]:
     """The lock of a model that never gives the same scores, and a run of it."""
     lock = locked(registry, folder, request("fickle") | ACCURACY)
-    return lock, registry.done("run", lock)["run"]
+    return lock, registry.done("run", lock, *AS_PROCESS)["run"]
 
 
 @pytest.fixture(scope="module")
 def failed(registry: Commands, folder: Path) -> tuple[Path, str]:
     """The lock of a model that its framework refuses, and a run of it."""
     lock = locked(registry, folder, request("misshapen") | ACCURACY)
-    answer = registry.call("run", lock)
+    answer = registry.call("run", lock, *AS_PROCESS)
     assert (answer.code, answer.document["end"]["failure_class"]) == (1, "predict"), answer
     return lock, answer.document["run"]
 
@@ -96,7 +94,7 @@ def judged(answer: Answer, code: int, verdict: str) -> dict[str, Any]:
 
 def test_other_predictions_are_not_reproduced(registry: Commands, fickle: tuple[Path, str]) -> None:
     lock, original = fickle
-    found = judged(registry.call("rerun", lock), 1, "not reproduced")
+    found = judged(registry.call("rerun", lock, *AS_PROCESS), 1, "not reproduced")
     assert (found["predictions"], found["outcome"], found["original"]) == ("different", "done", original)
     assert any(
         one.startswith("output scores: ")
@@ -107,7 +105,7 @@ def test_other_predictions_are_not_reproduced(registry: Commands, fickle: tuple[
 
 def test_a_person_reads_why_a_run_was_not_reproduced(registry: Commands, fickle: tuple[Path, str]) -> None:
     lock, original = fickle
-    code, out, _ = told(registry, "rerun", lock, "--against", original)
+    code, out, _ = told(registry, "rerun", lock, "--against", original, *AS_PROCESS)
     assert code == 1
     assert f"not reproduced, compared with {original}" in out.splitlines()
     assert "output scores: " in out
@@ -116,8 +114,8 @@ def test_a_person_reads_why_a_run_was_not_reproduced(registry: Commands, fickle:
 
 def test_a_declared_tolerance_reproduces_what_moves_within_it(registry: Commands, folder: Path) -> None:
     lock = locked(registry, folder, request("lenient") | ACCURACY)
-    registry.done("run", lock)
-    found = judged(registry.call("rerun", lock), 0, "reproduced")
+    registry.done("run", lock, *AS_PROCESS)
+    found = judged(registry.call("rerun", lock, *AS_PROCESS), 0, "reproduced")
     assert found["predictions"] == "within tolerance"
 
 
@@ -125,8 +123,8 @@ def test_one_run_a_side_decides_nothing_about_time(registry: Commands, folder: P
     """However far apart two runs are."""
     asked = request("well") | {"metrics": ["top1", "latency_p50", "throughput"], "equivalence": EQUIVALENCE}
     lock = locked(registry, folder, asked)
-    registry.done("run", lock)
-    found = judged(registry.call("rerun", lock, "--repeat", "2"), 1, "undecided")
+    registry.done("run", lock, *AS_PROCESS)
+    found = judged(registry.call("rerun", lock, "--repeat", "2", *AS_PROCESS), 1, "undecided")
     assert (found["predictions"], found["times"]) == ("bit-equal", [])
     undecided = [one for one in found["reasons"] if "at least 6 per side are required" in one]
     assert [one.split()[0] for one in undecided] == ["latency_p50", "throughput"]
@@ -134,18 +132,18 @@ def test_one_run_a_side_decides_nothing_about_time(registry: Commands, folder: P
 
 def test_two_runs_that_fail_alike_are_reproduced(registry: Commands, failed: tuple[Path, str]) -> None:
     lock, original = failed
-    found = judged(registry.call("rerun", lock, "--against", original), 0, "reproduced")
+    found = judged(registry.call("rerun", lock, "--against", original, *AS_PROCESS), 0, "reproduced")
     assert (found["outcome"], found["predictions"]) == ("failed", None)
     assert [one for one in found["reasons"] if " ended as failed (predict: " in one] == found["reasons"]
     assert len(found["reasons"]) == 2
     assert registry.error(2, "rerun", lock)["message"].startswith("no completed run of ")  # none is done
-    code, out, _ = told(registry, "rerun", original)
+    code, out, _ = told(registry, "rerun", original, *AS_PROCESS)
     assert code == 0
     assert f"reproduced, compared with {original}" in out.splitlines()
 
 
 def test_a_failure_beside_a_result_is_not_reproduced(registry: Commands, folder: Path) -> None:
-    """As processes, which see the file that makes the model fail."""
+    """A process sees the file that makes the model fail."""
     lock = locked(registry, folder, request("frail") | ACCURACY)
     original = registry.done("run", lock, *AS_PROCESS)["run"]
     (folder / "signal").touch()
@@ -159,12 +157,12 @@ def test_a_failure_beside_a_result_is_not_reproduced(registry: Commands, folder:
 def test_what_is_not_comparable_is_refused_with_every_reason(
     registry: Commands, folder: Path, fickle: tuple[Path, str], failed: tuple[Path, str]
 ) -> None:
-    lock, container = fickle
-    process = registry.done("run", lock, *AS_PROCESS)["run"]
+    lock, process = fickle
+    container = registry.done("run", lock)["run"]
     timed = registry.done("run", locked(registry, folder, request("well") | {"name": "timed"}))["run"]
     for runs, reasons in (
         ((process, container), [f"{container}: the isolation differs: process, container"]),
-        ((container, failed[1]), [f"{failed[1]}: {failed[1]} has no result"]),
+        ((process, failed[1]), [f"{failed[1]}: {failed[1]} has no result"]),
         (
             (process, timed),
             [f"{timed}: the scenario differs", f"{timed}: the isolation differs: process, container"],

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.api.serving import Served, at, service
+from tests.support.api.warm import Warm
+from tests.support.servers.registry_server import free_port
 
 SECONDS = 60
 """So long a test waits for what is to happen."""
@@ -54,7 +56,7 @@ def machine(commands: Commands) -> dict[str, Any]:
 def test_a_worker_whose_token_is_revoked_exits_with_its_own_code_and_is_shown_as_gone(
     served: Served, tmp_path: Path
 ) -> None:
-    folder = Commands(served.registry)
+    folder = Warm(served.registry)
     made = folder.done("token", "create", "a-worker", "--scope", "run")
     own = at(served.url, tmp_path / "worker", BENCHLOCK_TOKEN=made["secret"])
     log = tmp_path / "worker.log"
@@ -73,7 +75,7 @@ def test_a_worker_whose_token_is_revoked_exits_with_its_own_code_and_is_shown_as
 
 
 def test_a_worker_takes_up_a_rotated_token_and_keeps_its_machine(served: Served, tmp_path: Path) -> None:
-    folder, file = Commands(served.registry), tmp_path / "worker.token"
+    folder, file = Warm(served.registry), tmp_path / "worker.token"
     made = folder.done("token", "create", "a-worker", "--scope", "run")
     file.write_text(f"{made['secret']}\n")
     own = at(served.url, tmp_path / "worker", BENCHLOCK_TOKEN_FILE=str(file))
@@ -92,12 +94,14 @@ def test_a_worker_takes_up_a_rotated_token_and_keeps_its_machine(served: Served,
     assert [one["action"] for one in folder.done("log")["log"]].count("machine.enrol") == 1
 
 
-def test_a_token_file_and_a_token_at_once_are_refused(served: Served, tmp_path: Path) -> None:
+def test_a_token_file_and_a_token_at_once_are_refused(tmp_path: Path) -> None:
+    """Before any server is asked."""
+    url = f"http://127.0.0.1:{free_port()}"
     file = tmp_path / "worker.token"
     file.write_text("two words")
-    both = at(served.url, tmp_path / "cache", BENCHLOCK_TOKEN="x", BENCHLOCK_TOKEN_FILE=str(file))
+    both = at(url, tmp_path / "cache", BENCHLOCK_TOKEN="x", BENCHLOCK_TOKEN_FILE=str(file))
     assert "both set" in both.error(2, "list")["message"]
-    one = at(served.url, tmp_path / "cache", BENCHLOCK_TOKEN_FILE=str(file))
+    one = at(url, tmp_path / "cache", BENCHLOCK_TOKEN_FILE=str(file))
     assert "does not hold one token" in one.error(2, "list")["message"]
     file.unlink()
     assert "cannot read the token file" in one.error(2, "list")["message"]

@@ -1,4 +1,7 @@
-"""Execute the notebook of the digits example: ``python -m tests.examples.notebook_execution TARGET`` writes it anew."""
+"""Execute the notebook of the digits example: ``python -m tests.examples.notebook_execution TARGET`` writes it anew.
+
+A second argument is a folder of environments of processes, which take long to make, for the notebook's registry.
+"""
 
 import os
 import shutil
@@ -26,6 +29,10 @@ def main() -> None:
         folder = Path(temporary)
         work = folder / "examples" / "digits"
         shutil.copytree(DIGITS, work)
+        if environments := sys.argv[2:]:
+            registry = folder / ".demo" / "registry"
+            registry.mkdir(parents=True)
+            (registry / "environments").symlink_to(environments[0])
         os.environ["DOCKER_HOST"] = f"unix://{folder}/none.sock"  # no engine: the output is the same everywhere
         notebook = nbformat.read(NOTEBOOK, as_version=4)
         execute(notebook, work, folder)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.examples.notebook_execution import NOTEBOOK
+from tests.support.api.commands import Commands
 from tests.support.api.kernels import ROOT
 
 REMAKE = "`make notebook` writes the notebook anew"
@@ -43,9 +44,11 @@ def shape(cells: list[dict[str, Any]]) -> list[tuple[str, list[tuple[str, list[s
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def executed(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("notebook") / "executed.ipynb"
-    command = [sys.executable, "-m", "tests.examples.notebook_execution", str(target)]
+    environments = built_once.registry / "environments"
+    environments.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "tests.examples.notebook_execution", str(target), str(environments)]
     subprocess.run(command, cwd=ROOT, check=True)
     return target
 

@@ -66,15 +66,24 @@ class Commands:
         return error
 
 
+def link_environments(registry: Path, home: Path) -> None:
+    """Let the registry in ``home`` use the environments of processes of another, which take long to make.
+
+    A run verifies the one that it uses.
+    """
+    shared = (registry / "environments").resolve()
+    shared.mkdir(exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "environments").symlink_to(shared)
+
+
 def copied(commands: Commands, home: Path, engine: str) -> Commands:
     """The same on a copy of the registry in ``home``; its blobs are links to the same files.
 
-    What is derived is not copied. Environments of processes, which take long to make, are shared: a run verifies each.
+    What is derived is not copied. Environments of processes are shared.
     """
     left_out = shutil.ignore_patterns("blobs", "builds", "environments", "runs")
     shutil.copytree(commands.registry, home, ignore=left_out)
     shutil.copytree(commands.registry / "blobs" / "sha256", home / "blobs" / "sha256", copy_function=os.link)
-    shared = (commands.registry / "environments").resolve()
-    shared.mkdir(exist_ok=True)
-    (home / "environments").symlink_to(shared)
+    link_environments(commands.registry, home)
     return replace(commands, registry=home, engine=engine)

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.api.commands import BENCHLOCK, Commands
+from tests.support.api.commands import BENCHLOCK, Commands, link_environments
+from tests.support.api.warm import Warm
 from tests.support.servers.registry_server import free_port
 
 
@@ -105,16 +106,24 @@ def memory_of(served: Served) -> int:
 def at(url: str, folder: Path, *, engine: str = "", **variables: str) -> Commands:
     """Commands on the registry at ``url``, whose cache is in ``folder``."""
     named = {"BENCHLOCK_REGISTRY": url, "XDG_CACHE_HOME": str(folder / "cache")}
-    return Commands(folder, engine, named | variables)
+    return Warm(folder, engine, named | variables)
+
+
+def share_environments(remote: Commands, registry: Path) -> None:
+    """Let ``remote``, which has no cache yet, use the environments of processes of a registry in a folder."""
+    remote.done("doctor")
+    (home,) = Path(remote.variables["XDG_CACHE_HOME"], "benchlock").iterdir()
+    link_environments(registry, home)
 
 
 def _wait(served: Served) -> None:
     deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and served.process.poll() is None:
-        try:
-            httpx.get(f"{served.url}/v1/health", timeout=5).raise_for_status()
-        except httpx.HTTPError:
-            time.sleep(0.02)
-        else:
-            return
+    with httpx.Client(timeout=5) as client:  # one: each loads all certificates, which is slower than the answer
+        while time.monotonic() < deadline and served.process.poll() is None:
+            try:
+                client.get(f"{served.url}/v1/health").raise_for_status()
+            except httpx.HTTPError:
+                time.sleep(0.02)
+            else:
+                return
     pytest.fail(f"the service does not answer at {served.url}: {served.log.read_text()}")

@@ -1,7 +1,7 @@
 """Commands whose processes need not start: a server that has loaded the command line forks one for each.
 
 All else is a process's own: words, variables, folder, output, end. That a command starts by itself is tested wherever
-one is killed, races with others, has no network or speaks to a server, and by what looks at the modules that it loads.
+one is killed, races with others, has no network or is called by a shell, and by what looks at the modules it loads.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from tests.support.api.commands import SECONDS, Commands
+from tests.support.api.commands import BENCHLOCK, SECONDS, Commands
 
 ROOT = Path(__file__).resolve().parents[3]
 _MAX_USE = (
@@ -53,6 +53,14 @@ class Warm(Commands):
             output.seek(0)
             errors.seek(0)
             return subprocess.CompletedProcess(command, code, output.read(), errors.read())
+
+
+@dataclass(frozen=True, slots=True)
+class Printed(Warm):
+    """Commands that answer a person: not in JSON."""
+
+    def command(self, *words: str | Path) -> list[str]:
+        return [str(BENCHLOCK), *map(str, words)]
 
 
 @cache

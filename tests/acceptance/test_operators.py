@@ -26,7 +26,7 @@ def locked(commands: Commands, name: str, folder: Path) -> Path:
     """The lock of an example's request with few blocks, because this test needs no narrow interval."""
     text = (OPERATORS / "requests" / f"{name}.yaml").read_text()
     request, lock = folder / f"{name}.yaml", folder / f"{name}.lock"
-    request.write_text(text.replace("blocks: 200", "blocks: 4").replace("elements: 16", "elements: 4"))
+    request.write_text(text.replace("blocks: 200", "blocks: 4").replace("elements: 16", "elements: 2"))
     commands.done("lock", request, "-o", lock)
     return lock
 

@@ -149,10 +149,10 @@ def run(registry: Commands, folder: Path) -> Any:  # noqa: ANN401 - a function
             assert ran["end"]["outcome"] == "done", ran
             out = folder / f"{task}.out"
             registry.done("get", ran["run"], "-o", out)
-            tensors = [load_file(out / f"{name}.safetensors") for name in ("predictions", "quality")]
+            predictions, quality = (load_file(out / f"{name}.safetensors") for name in ("predictions", "quality"))
             details = registry.done("show", ran["run"])["end"]["details"]
             metrics = {metric["name"]: metric for metric in ran["end"]["metrics"]}
-            done[task] = Ran(metrics, *tensors, details)
+            done[task] = Ran(metrics, predictions, quality, details)
         return done[task]
 
     return run_of

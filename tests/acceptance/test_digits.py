@@ -84,7 +84,7 @@ def test_every_metric_has_a_unit_an_n_and_an_interval(ran: Callable[[str], Ran],
         assert high is None or metric["value"] <= high
 
 
-@pytest.mark.parametrize("name", ["digits-litert", "digits-savedmodel", "digits-torchscript"])
+@pytest.mark.parametrize("name", ["digits-keras", "digits-litert", "digits-torch-export"])
 def test_a_rerun_is_bit_equal(ran: Callable[[str], Ran], published: Commands, name: str) -> None:
     """Once a framework; that of ONNX Runtime is run again by many other tests."""
     verdict = published.done("rerun", ran(name).lock, "--against", ran(name).run["run"])

@@ -143,6 +143,12 @@ def test_pytorch_says_what_is_wrong(pytorch: Found, name: str, kind: str, words:
     failing(pytorch, name, kind, words)
 
 
+def test_the_code_of_an_optimizer_never_ends_the_harness(pytorch: Found) -> None:
+    failing(pytorch, "optimizer, exits", "load", "the optimizer: ValueError: exits exited with 3")
+    failing(pytorch, "optimizer, wrong", "load", "wrong returned dict, expected torch.optim.Optimizer")
+    failing(pytorch, "optimizer, exits later", "predict", "ValueError: the optimizer exited with 4")
+
+
 def test_tensorflow_calls_every_kind_of_file(tensorflow: Found) -> None:
     both = {"sum": [[4, 5], [6, 7]], "least": [[1, 2], [3, 3]]}
     assert tensorflow["savedmodel"] == tensorflow["keras, named"] == tensorflow["keras, listed"] == [both]
@@ -174,6 +180,7 @@ def test_a_training_in_tensorflow_steps_as_pytorch_defines_sgd(tensorflow: Found
             state[name] = state[name] - 0.5 * velocity[name]
     assert (len(training["states"]), len(training["losses"])) == (3, 2)
     assert "the network adds losses" in training["refused"]
+    assert training["initial"] == {"sequential/dense/kernel": [[1, 3], [2, 4]], "sequential/dense/bias": [1, -1]}
 
 
 def test_code_in_a_keras_file_is_run_where_the_manifest_says_unsafe_and_nowhere_else(tensorflow: Found) -> None:
@@ -244,12 +251,31 @@ def test_a_tflite_graph_takes_any_batch_and_nothing_else(library: str, request: 
         failing(found, f"{name}, no output", "load", "the graph has no output 'scores'; it has Identity, Identity_1")
 
 
+def whole(*shape: int) -> NDArray[np.float64]:
+    """What ``floats`` of the scripts is."""
+    return np.arange(1.0, 1 + np.prod(shape)).reshape(shape)
+
+
+def test_an_operator_of_pytorch_has_a_window_that_is_padded_unevenly(pytorch: Found) -> None:
+    x, weights = np.pad(whole(1, 2, 5, 5), ((0, 0), (0, 0), (1, 0), (0, 1))), whole(3, 2, 3, 3)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))[:, :, ::2, ::2]
+    expected = np.einsum("nchwij,ocij->nohw", windows, weights)
+    np.testing.assert_array_equal(pytorch["operator"]["output"], expected)
+    assert pytorch["operator"]["gradient_error"] < 1e-6
+
+
+def test_an_operator_of_tensorflow_has_transposed_and_scaled_factors(tensorflow: Found) -> None:
+    expected = 0.5 * whole(3, 2).T @ whole(4, 3).T + 2 * whole(4)
+    np.testing.assert_array_equal(tensorflow["operator"]["output"], expected)
+    assert tensorflow["operator"]["gradient_error"] < 1e-6
+
+
 POINTS = np.asarray([[1, 2], [3, 4], [8, 0], [0, 5]], np.float32)
 COUNTS = np.asarray([[1, 2], [3, 4], [5, 6], [7, 8]], np.int32)
 
 
-def _ran(images: Commands, folder: Path, model: dict[str, Any], **files: str) -> dict[str, NDArray[Any]]:
-    """What a model answers of all points, from its manifest in ``folder`` to a run in a container."""
+def _locked(images: Commands, folder: Path, model: dict[str, Any], **files: str) -> Path:
+    """The lock of a model and all points, from its manifest in ``folder``."""
     name = f"made-{model['format']}"
     rest = {"version": "1.0.0", "license": "MIT", "schema": 1}
     listed = [{"path": path, "role": role, "source": f"./{path}"} for path, role in files.items()]
@@ -264,10 +290,16 @@ def _ran(images: Commands, folder: Path, model: dict[str, Any], **files: str) ->
     scenario = {"name": "accuracy", "batch": 2, "warmup": 1}
     asked = request(name, name, memory="3GiB") | {"scenario": scenario, "metrics": []}
     asked["limits"] |= {"processes": 256}
-    run = images.done("run", locked(images, folder, asked), "--isolation", "container")
+    return locked(images, folder, asked)
+
+
+def _ran(images: Commands, folder: Path, model: dict[str, Any], **files: str) -> dict[str, NDArray[Any]]:
+    """What a model answers of all points, from its manifest in ``folder`` to a run in a container."""
+    lock = _locked(images, folder, model, **files)
+    run = images.done("run", lock, "--isolation", "container")
     assert (run["end"]["outcome"], run["start"]["isolation"]) == ("done", "container"), run
-    images.done("get", run["run"], "-o", folder / f"{name}.out")
-    found: dict[str, NDArray[Any]] = load_file(folder / f"{name}.out" / "predictions.safetensors")
+    images.done("get", run["run"], "-o", folder / f"{lock.stem}.out")
+    found: dict[str, NDArray[Any]] = load_file(folder / f"{lock.stem}.out" / "predictions.safetensors")
     return found
 
 
@@ -283,31 +315,24 @@ def _framework(name: str, form: str) -> dict[str, Any]:
     return {"framework": {"name": name, "version": "*"}, "format": form}
 
 
-def test_a_state_dict_goes_from_a_manifest_to_a_run(images: Commands, pytorch: Found, made: Path) -> None:
+def test_files_go_from_a_manifest_to_a_lock(
+    images: Commands, pytorch: Found, made: Path, tensorflow: Found, converted: Path
+) -> None:
+    """The harness calls them all above; examples of other formats, int8 and promoted models go to a run."""
     assert pytorch  # whose weights these are
+    assert tensorflow  # whose network and graph these are
     code = {"file": "network.py", "function": "build"}
     ports = {"inputs": [_port("x", "x")], "outputs": [_answer("y", 2)], "code": code}
     files = {"weights.pth": "weights", "network.py": "code"}
-    found = _ran(images, made, _framework("pytorch", "state-dict") | ports, **files)
-    np.testing.assert_array_equal(found["y"], POINTS @ [[1, 3], [2, 4]] + [1, -1])
-
-
-def test_an_hdf5_file_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:
-    assert tensorflow  # whose network this is
+    assert _locked(images, made, _framework("pytorch", "state-dict") | ports, **files).exists()
     ports = {"inputs": [_port("x", "x")], "outputs": [_answer("y", 1)]}
-    found = _ran(images, converted, _framework("tensorflow", "hdf5") | ports, **{"dense.h5": "graph"})
-    np.testing.assert_array_equal(found["y"], POINTS.sum(axis=1, keepdims=True))
-
-
-def test_a_frozen_graph_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:
-    assert tensorflow  # whose graph this is
+    assert _locked(images, converted, _framework("tensorflow", "hdf5") | ports, **{"dense.h5": "graph"}).exists()
     ports = {
         "inputs": [_port("x:0", "x"), _port("y:0", "counts", "int32")],
         "outputs": [_answer("Identity:0", 1), _answer("Identity_1:0", dtype="int32")],
     }
-    found = _ran(images, converted, _framework("tensorflow", "frozen-graph") | ports, **{"frozen.pb": "graph"})
-    np.testing.assert_array_equal(found["Identity:0"], POINTS @ [[1], [2]])
-    np.testing.assert_array_equal(found["Identity_1:0"], COUNTS.sum(axis=1))
+    frozen = _framework("tensorflow", "frozen-graph") | ports
+    assert _locked(images, converted, frozen, **{"frozen.pb": "graph"}).exists()
 
 
 def test_a_graph_of_int8_goes_from_a_manifest_to_a_run(images: Commands, tensorflow: Found, converted: Path) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchlock.artifacts.digest import parse_digest
+from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.evaluator.images.wheels import host_target
 from tests.support.api.commands import Commands
 from tests.support.registry import tiny
@@ -16,6 +18,8 @@ from tests.support.system.nvidia_smi import A100, H200, NO_DRIVER, install
 HERE = host_target().arch
 ELSEWHERE = "arm64" if HERE == "amd64" else "amd64"
 CPU, CUDA, OTHER = f"linux/{HERE}/cpu", f"linux/{HERE}/cuda12", f"linux/{ELSEWHERE}/cpu"
+WHEELS_ALONE = ("os", "arch", "device", "python", "wheels")
+"""The keys of a platform that processes have, but containers not."""
 NO_DRIVER_SAID = f"nvidia-smi exited with code 9: {NO_DRIVER}"
 
 
@@ -25,7 +29,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     folder = tmp_path_factory.mktemp("hardware")
     commands = replace(tiny.publish(folder), variables={"PATH": install(folder / "no-driver", [NO_DRIVER], ends=9)})
     image = json.loads((folder / "manifests" / "image.yaml").read_text())
-    only_wheels = {key: image["platforms"][0][key] for key in ("os", "arch", "device", "python", "wheels")}
+    only_wheels = {key: image["platforms"][0][key] for key in WHEELS_ALONE}
     image["platforms"] += [only_wheels | {"device": "cuda12"}, only_wheels | {"arch": ELSEWHERE}]
     commands.done("publish", written(folder / "manifests" / "wide.yaml", image | {"version": "1.1.0"}))
     return commands
@@ -135,17 +139,19 @@ def test_an_accelerator_for_cpus_alone_is_refused(bare: Commands, tmp_path: Path
 @pytest.mark.image
 def test_a_figure_of_a_cpu_is_never_called_one_of_an_accelerator(registry: Commands, tmp_path: Path) -> None:
     """Wheels for CPUs in an image that says it is for accelerators, on a host that seems to have one."""
-    folder = tmp_path / "crossed"
-    registry.done("get", "image/onnxruntime-cpu", "-o", folder)
-    image = json.loads((folder / "manifest.yaml").read_text())
-    image["name"], image["platforms"][0]["device"] = "onnxruntime-cuda12", "cuda12"
-    registry.done("get", "framework/onnxruntime", "-o", tmp_path / "framework")
-    fresh = replace(registry, registry=tmp_path / "fresh")
-    drafts = (tmp_path / "framework", written(folder / "manifest.yaml", image))
-    fresh.done("publish", *drafts, *tiny.author(tmp_path / "manifests")[2:])
-    (fresh.registry / "environments").symlink_to((registry.registry / "environments").resolve())  # it has these wheels
-    fast = with_accelerators(fresh, tmp_path, H200)
-    lock = lock_on(fresh, tmp_path, device="cuda12", accelerator="H200")
+    image = registry.done("show", "image/onnxruntime-cpu")["manifest"]
+    platforms = [{key: image["platforms"][0][key] for key in WHEELS_ALONE} | {"device": "cuda12"}]
+    blobs = LocalStore(registry.registry / "blobs")
+    files = [
+        {"path": file["path"], "role": "wheels", "source": str(blobs.path(parse_digest(f"sha256:{file['sha256']}")))}
+        for file in image["files"]
+        if file["role"] == "wheels"
+    ]
+    crossed = image | {"name": "onnxruntime-cuda12", "platforms": platforms, "files": files}
+    drafts = tiny.author(tmp_path / "manifests")[2:]
+    registry.done("publish", written(tmp_path / "image.yaml", crossed), *drafts)
+    fast = with_accelerators(registry, tmp_path, H200)
+    lock = lock_on(registry, tmp_path, device="cuda12", accelerator="H200")
     answer = fast.call("run", lock, "--isolation", "process")
     assert (answer.code, answer.document["end"]["outcome"], answer.document["end"]["metrics"]) == (1, "failed", [])
     assert answer.document["end"]["failure_class"] == "load"

@@ -1,5 +1,7 @@
 """The operators of ``examples/operators`` in each framework: published, locked, run in a container, and run again."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,7 @@ from tests.support.api.commands import Commands
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 
 OPERATORS = Path(__file__).parents[2] / "examples" / "operators"
-FRAMEWORKS = ("onnxruntime", "pytorch", "tensorflow")
-CASES = {"conv": 5, "gemm": 4}
+CASES = {"gemm-onnxruntime": 4, "gemm-pytorch": 4, "conv-tensorflow": 5}
 MEASURED = {"operator_latency", "wrapper_overhead", "wrapper_overhead_share", "error_l2", "error_linf"}
 
 
@@ -25,33 +26,47 @@ def locked(commands: Commands, name: str, folder: Path) -> Path:
     """The lock of an example's request with few blocks, because this test needs no narrow interval."""
     text = (OPERATORS / "requests" / f"{name}.yaml").read_text()
     request, lock = folder / f"{name}.yaml", folder / f"{name}.lock"
-    request.write_text(text.replace("blocks: 200", "blocks: 4").replace("elements: 16", "elements: 4"))
+    request.write_text(text.replace("blocks: 200", "blocks: 4").replace("elements: 16", "elements: 2"))
     commands.done("lock", request, "-o", lock)
     return lock
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("operator", CASES)
+@pytest.fixture(scope="module")
+def ran(published: Commands, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, dict[str, Any]]]:
+    """Lock and run an example's request, once."""
+    folder = tmp_path_factory.mktemp("operators")
+
+    @cache
+    def run(name: str) -> tuple[Path, dict[str, Any]]:
+        lock = locked(published, name, folder)
+        return lock, published.done("run", lock)
+
+    return run
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_each_case_is_within_the_tolerance_in_each_framework(
-    published: Commands, tmp_path: Path, framework: str, operator: str
+    ran: Callable[[str], tuple[Path, dict[str, Any]]], name: str
 ) -> None:
-    run: dict[str, Any] = published.done("run", locked(published, f"{operator}-{framework}", tmp_path))
+    """The examples have each operator in each framework; ``test_formats`` has PyTorch's Conv and TensorFlow's Gemm."""
+    _, run = ran(name)
     assert run["end"]["outcome"] == "done", run["end"]
     metrics = run["end"]["metrics"]
     cases = {metric["case"] for metric in metrics}
-    assert len(cases) == CASES[operator]
-    expected = MEASURED if framework == "onnxruntime" else MEASURED | {"gradient_error"}
+    assert len(cases) == CASES[name]
+    expected = MEASURED if name.endswith("onnxruntime") else MEASURED | {"gradient_error"}
     assert {(metric["name"], metric["case"]) for metric in metrics} == {(n, case) for n in expected for case in cases}
     gradients = [metric["value"] for metric in metrics if metric["name"] == "gradient_error"]
     assert all(error <= 1e-6 for error in gradients)
-    if framework == "onnxruntime":
+    if name.endswith("onnxruntime"):
         facts = run["end"]["details"]["operator"]["cases"].values()
         assert {fact["reason"] for fact in facts} == {"ONNX Runtime computes no gradients"}
 
 
-def test_a_rerun_is_bit_equal_and_a_process_computes_the_same(published: Commands, tmp_path: Path) -> None:
-    lock = locked(published, "conv-onnxruntime", tmp_path)
-    first = published.done("run", lock)
+def test_a_rerun_is_bit_equal_and_a_process_computes_the_same(
+    published: Commands, ran: Callable[[str], tuple[Path, dict[str, Any]]]
+) -> None:
+    lock, first = ran("gemm-onnxruntime")
     process = ("--isolation", "process", "--allow-code")
     verdict = published.done("rerun", lock, "--against", first["run"], *process)
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,8 +66,9 @@ DATASETS: dict[str, dict[str, Any]] = {
         "files": [{"path": "brightness.csv", "source": "brightness.csv"}],
     },
 }
+TIMED = {"name": "single_stream", "min_queries": 400, "min_duration": "1ms", "warmup": 4}
 METRICS = {
-    "object-detection": ["map", "map_50"],
+    "object-detection": ["map", "map_50", "latency"],
     "semantic-segmentation": ["miou"],
     "regression": ["mae", "rmse"],
 }
@@ -105,7 +106,7 @@ def request(task: str) -> dict[str, Any]:
         "dataset": {"name": f"{task}-pictures", "version": "*", "split": "test"},
         "hardware": {"os": "linux", "arch": "amd64", "device": "cpu"},
         "limits": {"time": "5m", "memory": "2GiB", "cpus": 1, "processes": 64},
-        "scenario": {"name": "accuracy"},
+        "scenario": TIMED if task == "object-detection" else {"name": "accuracy"},
         "metrics": METRICS[task],
         "seed": 7,
     }
@@ -113,7 +114,14 @@ def request(task: str) -> dict[str, Any]:
 
 FACES = {"1.jpg": 19, "3.jpg": 16}
 
-Ran = tuple[Mapping[str, dict[str, Any]], Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]]
+
+class Ran(NamedTuple):
+    """The metrics of a run, its predictions, what was kept of each sample, and its details."""
+
+    metrics: Mapping[str, dict[str, Any]]
+    predictions: Mapping[str, NDArray[Any]]
+    quality: Mapping[str, NDArray[Any]]
+    details: Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +140,7 @@ def folder(registry: Commands, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def run(registry: Commands, folder: Path) -> Any:  # noqa: ANN401 - a function
-    """Lock and run a task in a container, once: its metrics, its predictions, and what was kept of each sample."""
+    """Lock and run a task in a container, once."""
     done: dict[str, Ran] = {}
 
     def run_of(task: str) -> Ran:
@@ -141,15 +149,17 @@ def run(registry: Commands, folder: Path) -> Any:  # noqa: ANN401 - a function
             assert ran["end"]["outcome"] == "done", ran
             out = folder / f"{task}.out"
             registry.done("get", ran["run"], "-o", out)
-            tensors = [load_file(out / f"{name}.safetensors") for name in ("predictions", "quality")]
-            done[task] = ({metric["name"]: metric for metric in ran["end"]["metrics"]}, tensors[0], tensors[1])
+            predictions, quality = (load_file(out / f"{name}.safetensors") for name in ("predictions", "quality"))
+            details = registry.done("show", ran["run"])["end"]["details"]
+            metrics = {metric["name"]: metric for metric in ran["end"]["metrics"]}
+            done[task] = Ran(metrics, predictions, quality, details)
         return done[task]
 
     return run_of
 
 
 def test_every_field_is_found_where_it_was_painted(run: Any) -> None:  # noqa: ANN401
-    _, predictions, _ = run("object-detection")
+    predictions = run("object-detection").predictions
     assert list(predictions) == ["detections"]
     expected = [
         [number, colour + 1, x, y, x + wide, y + high]
@@ -163,7 +173,7 @@ def test_every_field_is_found_where_it_was_painted(run: Any) -> None:  # noqa: A
 
 def test_average_precision_knows_the_field_that_is_not_there(run: Any) -> None:  # noqa: ANN401
     """All red fields are found, and two of three green ones: 67 of COCO's 101 recalls are reached."""
-    metrics, _, _ = run("object-detection")
+    metrics = run("object-detection").metrics
     for name in ("map", "map_50"):
         assert metrics[name]["value"] == pytest.approx((1 + 67 / 101) / 2)
         assert (metrics[name]["n"], metrics[name]["unit"]) == (4, "fraction")
@@ -172,7 +182,7 @@ def test_average_precision_knows_the_field_that_is_not_there(run: Any) -> None: 
 
 
 def test_masks_are_compared_in_the_pixels_of_the_pictures(run: Any) -> None:  # noqa: ANN401
-    metrics, predictions, kept = run("semantic-segmentation")
+    metrics, predictions, kept, _ = run("semantic-segmentation")
     assert predictions["mask"].shape == (4, 32, 32)
     assert metrics["miou"]["value"] == 1.0
     compared = sum((painted.mask_of(number) != 255).sum() for number in range(4))
@@ -180,7 +190,7 @@ def test_masks_are_compared_in_the_pixels_of_the_pictures(run: Any) -> None:  # 
 
 
 def test_numbers_miss_by_what_was_added(run: Any) -> None:  # noqa: ANN401
-    metrics, _, _ = run("regression")
+    metrics = run("regression").metrics
     for name in ("mae", "rmse"):
         assert metrics[name]["value"] == pytest.approx(0.5, abs=0.01)
         assert (metrics[name]["n"], metrics[name]["unit"]) == (4, "label")
@@ -209,24 +219,18 @@ def test_pictures_in_the_rows_of_a_parquet_file_are_measured_as_those_of_an_inde
     registry.done("publish", written(tmp_path / "rows.yaml", document))
     asked = request("regression") | {"name": "rows", "dataset": {"name": "rows", "version": "*", "split": "test"}}
     ran = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "container")
-    of_index, _, _ = run("regression")
     assert ran["end"]["outcome"] == "done"
-    assert {metric["name"]: metric for metric in ran["end"]["metrics"]} == of_index
+    assert {metric["name"]: metric for metric in ran["end"]["metrics"]} == run("regression").metrics
 
 
-def test_a_detector_is_timed_and_answers_then_as_it_did_before(registry: Commands, folder: Path) -> None:
-    scenario = {"name": "single_stream", "min_queries": 400, "min_duration": "1ms", "warmup": 4}
-    asked = request("object-detection") | {"name": "timed", "scenario": scenario, "metrics": ["map_50", "latency"]}
-    ran = registry.done("run", locked(registry, folder, asked), "--isolation", "container")
-    metrics = {metric["name"]: metric for metric in ran["end"]["metrics"]}
-    assert (ran["end"]["outcome"], metrics["map_50"]["value"]) == ("done", pytest.approx((1 + 67 / 101) / 2))
+def test_a_detector_is_timed_and_answers_then_as_it_did_before(run: Any) -> None:  # noqa: ANN401
+    detections: Ran = run("object-detection")
     for name in ("latency_p50", "latency_p90", "latency_p99"):
-        value = metrics[name]["value"]
-        low, high = (value if end is None else end for end in metrics[name]["ci"])  # null: too short a run to tell
-        assert metrics[name]["n"] >= 400
-        assert 0 < low <= value <= high
-    audited = registry.done("show", ran["run"])["end"]["details"]["audits"]["answers"]
-    assert audited["answers"] > 0
+        metric = detections.metrics[name]
+        low, high = (metric["value"] if end is None else end for end in metric["ci"])  # null: too short a run to tell
+        assert metric["n"] >= 400
+        assert 0 < low <= metric["value"] <= high
+    assert detections.details["audits"]["answers"]["answers"] > 0
 
 
 def test_a_rerun_of_detections_is_bit_equal(registry: Commands, run: Any, folder: Path) -> None:  # noqa: ANN401
@@ -250,7 +254,7 @@ def test_ultraface_finds_as_many_faces_as_are_known(cases: Path, registry: Comma
     registry.done(
         "publish", written(tmp_path / "model.yaml", ultraface()), written(tmp_path / "data.yaml", portraits())
     )
-    asked = request("object-detection") | {"name": "ultraface", "metrics": []}
+    asked = request("object-detection") | {"name": "ultraface", "metrics": [], "scenario": {"name": "accuracy"}}
     asked["model"] = {"name": "ultraface", "version": "*"}
     asked["dataset"] = {"name": "portraits", "version": "*", "split": "test"}
     ran = registry.done("run", locked(registry, tmp_path, asked), "--isolation", "container")

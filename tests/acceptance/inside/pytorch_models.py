@@ -1,11 +1,12 @@
 """Models of PyTorch, as ``trying`` says."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from trying import OUT, broken, floats, port, threads, tried, write
+from trying import OUT, broken, described, floats, operated, port, threads, tried, write
 
 SCRIPT, EXPORT = ("pytorch", "torchscript"), ("pytorch", "torch-export")
 TENSORS, STATE = ("pytorch", "safetensors"), ("pytorch", "state-dict")
@@ -137,4 +138,61 @@ def weights() -> dict[str, Any]:
     }
 
 
-write({**graphs(), **weights()})
+OPTIMIZERS = """
+import torch
+
+class Exiting(torch.optim.SGD):
+    def step(self):
+        raise SystemExit(4)
+
+def exits(parameters, settings):
+    raise SystemExit(3)
+
+def exits_later(parameters, settings):
+    return Exiting(parameters, lr=0.1)
+
+def wrong(parameters, settings):
+    return settings
+"""
+
+
+def optimizers() -> dict[str, Any]:
+    """How the code of an optimizer fails: when it is made, or in a step."""
+    from harness.core.failures import Failure, classify_errors  # noqa: PLC0415 - trying adds it to the path
+    from harness.core.job import Code  # noqa: PLC0415 - as above
+    from harness.training.pytorch_training import build  # noqa: PLC0415 - as above
+
+    (OUT / "new_network.py").write_text("import torch\n\ndef build(weights):\n    return torch.nn.Linear(2, 2)\n")
+    (OUT / "optimizers.py").write_text(OPTIMIZERS)
+
+    def failure(function: str) -> Any:  # noqa: ANN401 - JSON
+        job: Any = SimpleNamespace(
+            device="cpu",
+            threads=1,
+            deterministic=False,
+            initial=(),
+            network=Code("new_network.py", "build"),
+            settings={"batch": 2, "optimizer": {"file": "optimizers.py", "function": function}},
+            evaluation=SimpleNamespace(model=described(TENSORS, [], X, ["y"])),
+        )
+        try:
+            trainer = build(job, OUT, 1)
+            with classify_errors("predict", "step 0"):
+                trainer.step({"x": floats(2, 2)}, np.array([0, 1]))
+        except Failure as error:
+            return [error.kind, error.message]
+        return None
+
+    functions = {"exits": "exits", "wrong": "wrong", "exits later": "exits_later"}
+    return {f"optimizer, {name}": failure(function) for name, function in functions.items()}
+
+
+def operator() -> dict[str, Any]:
+    from harness.operators import pytorch_operators  # noqa: PLC0415 - trying adds it to the path
+
+    shapes = {"X": (1, 2, 5, 5), "W": (3, 2, 3, 3)}
+    arguments = {"pads": [1, 0, 0, 1], "strides": [2, 2]}
+    return {"operator": operated(pytorch_operators, "Conv", shapes, arguments)}
+
+
+write({**graphs(), **weights(), **optimizers(), **operator()})

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 from safetensors.numpy import save_file
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow_threads import loaded_with
-from trying import OUT, Batch, broken, described, floats, lite_tried, port, tried, write
+from trying import OUT, Batch, broken, described, floats, lite_tried, operated, port, tried, write
 
 # What the predictor sets, before TensorFlow makes the models: it can be set once in a process.
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -129,10 +130,11 @@ def weights() -> dict[str, Any]:
 
 
 def trained() -> dict[str, Any]:
-    """Two steps of SGD after the warm-up, and a network that adds a loss of its own."""
-    from harness.training.tensorflow_training import TensorFlowTrainer  # noqa: PLC0415 - trying adds it to the path
+    """Two steps of SGD at half the rate of the warm-up; initial weights; a network that adds a loss of its own."""
+    from harness.core.job import Code  # noqa: PLC0415 - trying adds it to the path
+    from harness.training.tensorflow_training import TensorFlowTrainer, build  # noqa: PLC0415 - trying adds it to the path
 
-    settings = {"name": "sgd", "lr": 0.5, "momentum": 0.5, "weight_decay": 0.25}
+    settings = {"name": "sgd", "lr": 1.0, "momentum": 0.5, "weight_decay": 0.25}
 
     def begin(**options: object) -> Any:  # noqa: ANN401 - of the harness
         layers = [tf.keras.Input((2,)), tf.keras.layers.Dense(2, kernel_initializer="ones", name="y", **options)]
@@ -144,8 +146,21 @@ def trained() -> dict[str, Any]:
     def read(trainer: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
         return {name: values.tolist() for name, values in trainer.weights().items()}
 
+    split = SimpleNamespace(split={"samples": 2})
+    job: Any = SimpleNamespace(
+        device="cpu",
+        threads=1,
+        deterministic=False,
+        initial=("kernel.safetensors", "bias.safetensors"),
+        network=Code("network.py", "build"),
+        settings={"batch": 2, "optimizer": settings, "sampler": {"last": "drop"}, "evaluate": {"batch": 2}},
+        dataset=split,
+        evaluation=SimpleNamespace(model=described(TENSORS, [], [port("x", None, 2, axis=0)], ["y"]), dataset=split),
+    )
+    initial = read(build(job, OUT, 1))
     trainer = begin()
     states, losses = [read(trainer)], []
+    trainer.scale_rate(0.5)  # the step was traced with another rate
     for _ in range(2):
         losses.append(trainer.step({"x": floats(2, 2)}, np.array([0, 1])))
         states.append(read(trainer))
@@ -153,7 +168,7 @@ def trained() -> dict[str, Any]:
         begin(kernel_regularizer="l2")
     except ValueError as error:
         refused = str(error)
-    return {"training": {"states": states, "losses": losses, "refused": refused}}
+    return {"training": {"states": states, "losses": losses, "refused": refused, "initial": initial}}
 
 
 def frozen() -> dict[str, Any]:
@@ -230,4 +245,23 @@ def by_threads() -> dict[str, Any]:
     return {name: found | two[name] for name, found in loaded_with(1).items()}
 
 
-write({**saved(), **keras(), **weights(), **frozen(), **lite(), **whole_numbers(), **by_threads(), **trained()})
+def operator() -> dict[str, Any]:
+    from harness.operators import tensorflow_operators  # noqa: PLC0415 - trying adds it to the path
+
+    arguments = {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2}
+    return {"operator": operated(tensorflow_operators, "Gemm", {"A": (3, 2), "B": (4, 3), "C": (4,)}, arguments)}
+
+
+write(
+    {
+        **saved(),
+        **keras(),
+        **weights(),
+        **frozen(),
+        **lite(),
+        **whole_numbers(),
+        **by_threads(),
+        **trained(),
+        **operator(),
+    }
+)

@@ -18,9 +18,12 @@ sys.path.insert(0, sys.argv[1])
 from harness import predictors
 from harness.core.failures import Failure, classify_errors
 from harness.core.job_parser import parse_job
+from harness.core.operator_job import Case, GradientCheck, Operator, OperatorInput, Tolerance
+from harness.operators.gradient_check import gradient_error, sample_gradients
 
 OUT = Path(sys.argv[2])
 Batch = dict[str, NDArray[Any]]
+_ALONE = predictors.Place(1, "cpu")
 _REST: dict[str, Any] = {
     "dataset": {"format": "idx", "split": {}},
     "scenario": {"name": "accuracy", "warmup": 0, "batch": 1},
@@ -47,7 +50,7 @@ def tried(
     """What the model answers to each batch, or how it fails; ``where`` is its predictor and format."""
     try:
         model = described(where, [file] if isinstance(file, str) else file, inputs, outputs, **more)
-        loaded = predictors.load(model, OUT, predictors.Place(1, "cpu"))
+        loaded = predictors.load(model, OUT, _ALONE)
         answers = []
         for batch in batches:
             with classify_errors("predict", "a call"):
@@ -158,6 +161,17 @@ def lite_threads(where: tuple[str, str], tables: Mapping[str, Any], counts: Sequ
 
 def _own_threads() -> int:
     return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def operated(library: Any, kind: str, shapes: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - a module
+    """What an operator of the harness makes of whole numbers, and the largest error of its gradients."""
+    case = Case("case", shapes, arguments, 1, seed=7)
+    inputs = tuple(OperatorInput(name, None) for name in shapes)
+    operator = Operator(kind, 21, "float32", inputs, None, "normal", Tolerance(1.0, 1.0, 1e-6), (case,))
+    built = library.build(operator, case, {name: floats(*shape) for name, shape in shapes.items()}, _ALONE)
+    samples = sample_gradients(library.differentiate(operator, case), operator, case, GradientCheck(1e-6, 4))
+    errors = [gradient_error(*pair) for pair in samples.derivatives.values()]
+    return {"output": built.to_array(built.repeat(1)).tolist(), "gradient_error": max(errors)}
 
 
 def floats(*shape: int) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from benchlock.evaluator.evidence.distributed.distributed_evidence import (
 )
 from benchlock.evaluator.evidence.distributed.rank_details import describe_ranks, list_rank_rows, read_rank_details
 from benchlock.evaluator.harness.training import digest_weights, encode_weights
+from benchlock.evaluator.statistics.metric_types import metric_faults
 from tests.support.resolution.recipes import ask_distributed, recipes
 
 STEPS = 5  # the first is a warm-up
@@ -75,6 +76,14 @@ def test_metrics_are_those_after_the_warm_up_by_the_slowest_rank(blobs: Blobs) -
     assert evidence.claimed == pytest.approx(0.14 + 0.074)
     assert evidence.details.is_bit_equal
     assert evidence.details.ratio == pytest.approx(1.005)  # all-reduce of two ranks sends the gradients once
+
+
+def test_an_efficiency_above_1_is_possible(blobs: Blobs) -> None:
+    """Such as that of ranks whose reference ran while the machine was busy."""
+    blobs.write("single", step_ns=np.asarray([100, 80, 100, 120, 100]) * 1_000_000)
+    metrics = blobs.measure().metrics
+    assert next(metric.value for metric in metrics if metric.name == "efficiency") == pytest.approx(100 / 12)
+    assert list(metric_faults(metrics)) == []
 
 
 def test_the_record_describes_each_rank(blobs: Blobs) -> None:

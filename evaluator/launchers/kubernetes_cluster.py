@@ -39,7 +39,9 @@ _PATIENCE: Final = 60.0
 """Seconds for which a pod may be unable to start before its Job is deleted."""
 _PULL_PATIENCE: Final = 1200.0
 """The same without a known reason: the image may be large."""
-_NEXT_STEP: Final = "check the Secret of the workers, and `kubectl get events`"
+_UNKNOWN_TROUBLE: Final = (
+    "its container is still being created; check the Secret of the workers, and `kubectl get events`"
+)
 _MIN_MILLICPUS: Final = 1000
 """The thousandths of a CPU that a worker needs."""
 _ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -226,8 +228,7 @@ class KubernetesCluster:
             self._waiting[job.metadata.name] = (patience, since)
         if self._clock() - since < patience:
             return None
-        message = f"{trouble or 'its container is still being created'}; {_NEXT_STEP}"
-        return WorkerReport(NO_CODE, message=shorten(message))
+        return WorkerReport(NO_CODE, message=shorten(trouble or _UNKNOWN_TROUBLE))
 
 
 def attach_cluster(context: str, namespace: str, template: WorkerTemplate) -> KubernetesCluster:

@@ -13,6 +13,9 @@ _STARTUP_ERRORS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 )
 """Reasons of a waiting container that need somebody's help."""
+_NO_SANDBOX: Final = (
+    "its volumes or its network are not ready; check the Secret of the workers, and `kubectl get events`"
+)
 _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -154,7 +157,7 @@ class PodObject(_Struct, frozen=True):
         missing = {one.type: one.message for one in self.status.conditions if one.status == "False"}
         if "PodScheduled" in missing:
             return f"unschedulable: {missing['PodScheduled']}"
-        return "its volumes or its network are not ready" if "PodReadyToStartContainers" in missing else ""
+        return _NO_SANDBOX if "PodReadyToStartContainers" in missing else ""
 
 
 class _JobSpec(_Struct, frozen=True):

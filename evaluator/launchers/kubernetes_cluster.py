@@ -259,7 +259,7 @@ def _report(pods: Sequence[PodObject]) -> WorkerReport:
     try:
         answer = msgspec.json.decode(ends[0].message, type=WorkerAnswer)
     except msgspec.DecodeError:
-        return WorkerReport(NO_CODE, message="not a benchlock worker: invalid termination message")
+        return WorkerReport(NO_CODE, message="not a worker of benchlock: invalid termination message")
     return WorkerReport(0, answer.machine, answer.jobs)
 
 

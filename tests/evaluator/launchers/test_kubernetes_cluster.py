@@ -229,7 +229,7 @@ def test_a_container_of_another_program_is_no_worker(bench: Bench) -> None:
     bench.act()
     bench.server.finish_pod(bench.pod("n1"), 0, "hello")
     bench.act()
-    assert "not a benchlock worker" in bench.cluster.wait(1)[node].message
+    assert "not a worker of benchlock" in bench.cluster.wait(1)[node].message
 
 
 def test_the_end_of_a_long_message_is_reported(bench: Bench) -> None:

@@ -214,7 +214,7 @@ def connect(context: str, namespace: str) -> KubernetesApi:
     """
     configuration = client.Configuration()
     try:
-        found = _configure(configuration, context)
+        default_namespace = _configure(configuration, context)
     except Exception as error:  # of parsers, too
         raise InvalidInputError(
             f"cannot find a Kubernetes cluster: {describe_error(error)}",
@@ -223,7 +223,7 @@ def connect(context: str, namespace: str) -> KubernetesApi:
             "lists the contexts",
         ) from error
     configuration.retries = False  # and no redirects
-    return KubernetesApi(client.ApiClient(configuration), namespace or found or "default")
+    return KubernetesApi(client.ApiClient(configuration), namespace or default_namespace or "default")
 
 
 def _configure(configuration: client.Configuration, context: str) -> str:
@@ -234,8 +234,8 @@ def _configure(configuration: client.Configuration, context: str) -> str:
         except config.ConfigException:
             pass
         else:
-            own = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
-            return own.read_text(encoding="utf-8").strip()
+            file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
+            return file.read_text(encoding="utf-8").strip()
     files = os.environ.get("KUBECONFIG")  # the library reads it when it is imported
     config.load_kube_config(files, context or None, configuration, persist_config=False)
     contexts, current = config.list_kube_config_contexts(files)

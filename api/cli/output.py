@@ -177,6 +177,11 @@ def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def list_flags() -> list[str]:
+    """Return the options for the current verbosity, for a command that this one starts."""
+    return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(settings.verbosity, [])
+
+
 def say(message: str, *, repeat: bool = False) -> None:
     """Print a notice on standard error, unless --quiet; its further lines stand behind a gutter.
 

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, TypeVar
@@ -34,6 +35,7 @@ from benchlock.evaluator.launchers.launcher import Cluster, Launcher
 from benchlock.evaluator.launchers.node_worker import WorkerOrder
 from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
 from benchlock.evaluator.launchers.ray_connection import Supervision, check_cluster
+from benchlock.evaluator.queue.job_matching import JobRequirements, is_isolation_possible
 from benchlock.evaluator.queue.queue_texts import (
     describe_machine,
     describe_seconds,
@@ -43,8 +45,8 @@ from benchlock.evaluator.queue.queue_texts import (
 )
 from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
+from benchlock.evaluator.runner.host_platform import limit_cpus
 from benchlock.registry.database.engine import SchemaRevisionError
-from benchlock.registry.lock.lockfile import load
 from benchlock.registry.requests.evaluation_request import Request
 
 _T = TypeVar("_T")
@@ -72,15 +74,17 @@ JOB = click.argument("job", metavar="JOB", callback=complete_job_id, help="Job i
 )
 @click.option("--once", is_flag=True, help="Exit after one job.")
 @click.option("--until-idle", is_flag=True, help="Exit when no queued job fits this machine.")
+@click.option("--cpus", type=click.IntRange(min=1), help="Maximum number of CPUs; default: all of this process.")
 @click.option("--processes", is_flag=True, help="Also run jobs as processes: as your user, without isolation.")
 @click.option("--allow-code", is_flag=True, help="Also run code of models in those processes.")
 @click.option(
     "--report", type=click.Path(path_type=Path), help="File for the machine and the number of jobs, at the end."
 )
 @click.pass_obj
-def worker(
+def worker(  # noqa: PLR0913 - one for each option
     invocation: Invocation,
     machine: str,
+    cpus: int | None,
     report: Path | None,
     *,
     once: bool,
@@ -100,6 +104,8 @@ def worker(
             where="worker",
             next_step="use --processes as well, or omit --allow-code: containers always allow code",
         )
+    if cpus is not None:
+        limit_cpus(cpus)  # before any thread
     permits = WorkerPermissions(processes, allow_code)
     if is_remote(invocation.registry):
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, _say_step)
@@ -300,7 +306,7 @@ def ray(
         os.environ.update(check_cluster(address))  # before Ray is imported
         _launch(address, order)
         return
-    options = ["--registry", invocation.registry, *(["--json"] if invocation.as_json else [])]
+    options = ["--registry", invocation.registry, *(["--json"] if invocation.as_json else []), *output.list_flags()]
     command = [sys.executable, "-m", "benchlock.api.cli.main", *options, "cluster", "ray"]
     paths = ["--token-file", token_file] if token_file else []
     words = [*command, "--attached", "--address", address, *paths, *order.flags]
@@ -315,7 +321,22 @@ def _launch(address: str, order: WorkerOrder) -> None:
 
     with attach_cluster(address, order) as attached:
         say(f"attached to the Ray cluster at {address}; SIGTERM stops the workers", repeat=True)
-        _run_launcher(connect_queue(order.registry), attached)
+        may_run = partial(is_isolation_possible, engine=True, processes=order.processes, code=order.allow_code)
+        _run_launcher(connect_queue(order.registry), attached, may_run)
+
+
+def _parse_labels(
+    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, value in pairs:
+        if not (key and equals) or "," in value:
+            raise InvalidInputError(
+                f"invalid label {key + equals + value!r}",
+                where="--node-selector",
+                next_step="write KEY=VALUE, and the option again for another label",
+            )
+    return tuple((key, value) for key, _, value in pairs)
 
 
 @cluster.command("kubernetes")
@@ -329,28 +350,53 @@ def _launch(address: str, order: WorkerOrder) -> None:
 @click.option(
     "--context", metavar="NAME", default="", help="Context of the kubeconfig; default: this pod, or the current."
 )
+@click.option("--machine-prefix", metavar="TEXT", default="", help="Start of the machines' names, before the node's.")
+@click.option(
+    "--node-selector",
+    "labels",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_parse_labels,
+    help="Only nodes with this label; repeatable.",
+)
+@click.option(
+    "--toleration", "tolerations", metavar="KEY", multiple=True, help="Also nodes with this taint; repeatable."
+)
 @click.option("--allow-code", is_flag=True, help="Also run code of models.")
 @click.pass_obj
 def kubernetes(  # noqa: PLR0913 - one for each option
     invocation: Invocation,
     image: str,
+    *,
     namespace: str,
     token_secret: str,
     queue: str,
     context: str,
-    *,
+    machine_prefix: str,
+    labels: tuple[tuple[str, str], ...],
+    tolerations: tuple[str, ...],
     private_ca: bool,
     allow_code: bool,
 ) -> None:
     """Start workers on the nodes of a Kubernetes cluster.
 
     Each queued job has a worker of its own, as a Job of Kubernetes. Jobs run as processes in a pod. SIGTERM stops the
-    command, and no worker.
+    command; workers continue.
 
     Example: benchlock --registry https://bench.example cluster kubernetes --image benchlock@sha256:…
     """
     _require_server(invocation)
-    template = WorkerTemplate(invocation.registry, image, token_secret, queue, private_ca, allow_code)
+    template = WorkerTemplate(
+        invocation.registry,
+        image,
+        token_secret,
+        queue,
+        machine_prefix,
+        labels,
+        tolerations,
+        private_ca,
+        allow_code,
+    )
     try:
         from benchlock.evaluator.launchers.kubernetes_cluster import attach_cluster  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError as error:
@@ -363,8 +409,9 @@ def kubernetes(  # noqa: PLR0913 - one for each option
         ) from None
     attached = attach_cluster(context, namespace, template)
     where = f"starting workers in the namespace {attached.namespace}"
-    say(f"{where}; SIGTERM stops the command, and no worker", repeat=True)
-    _run_launcher(connect_queue(invocation.registry), attached)
+    say(f"{where}; SIGTERM stops the command; workers continue", repeat=True)
+    may_run = partial(is_isolation_possible, engine=False, processes=True, code=allow_code)
+    _run_launcher(connect_queue(invocation.registry), attached, may_run)
 
 
 def _require_server(invocation: Invocation) -> None:
@@ -376,12 +423,12 @@ def _require_server(invocation: Invocation) -> None:
         )
 
 
-def _run_launcher(queue: RemoteQueue, engine: Cluster) -> None:
+def _run_launcher(queue: RemoteQueue, engine: Cluster, may_run: Callable[[JobRequirements], bool]) -> None:
     """Launch workers until SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):  # Ray has set its own
         signal.signal(number, _interrupt)
     try:
-        Launcher(queue, engine, lambda lock: load(queue.lock_text(lock), lock), _say_step).run()
+        Launcher(queue, engine, may_run, _say_step).run()
     except KeyboardInterrupt:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)

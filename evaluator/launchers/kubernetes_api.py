@@ -18,6 +18,7 @@ from kubernetes.config import incluster_config
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnavailableError
 from benchlock.artifacts.json_codec import prepare_decoder
+from benchlock.evaluator.launchers.node_worker import describe_error
 
 _TIMEOUTS: Final = (5.0, 20.0)
 """Seconds to connect, and between two parts of an answer."""
@@ -39,6 +40,7 @@ _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _GONE, _TOO_MANY, _SERVER
     429,
     500,
 )
+_EXISTS: Final = "AlreadyExists"
 _OF_QUOTA: Final = "exceeded quota"
 _KINDS: Final = {"nodes": "/api/v1/nodes", "pods": "/api/v1/{}pods", "jobs": "/apis/batch/v1/{}jobs"}
 
@@ -109,9 +111,13 @@ class KubernetesApi:
         Raises:
             InvalidInputError: The API server rejects the document.
             RefusedError: As ``list_all``.
-            UnavailableError: As ``list_all``, or a quota is used up.
+            UnavailableError: As ``list_all``, or a quota is used up or changes at the same time.
         """
-        status, _ = self._send("POST", self._path(kind), document, accepted=(_CONFLICT,))
+        path = self._path(kind)
+        status, body = self._send("POST", path, document, accepted=(_CONFLICT,))
+        answer = _read_status(body)
+        if status == _CONFLICT and answer.reason != _EXISTS:
+            raise UnavailableError(f"Kubernetes cannot create it now: {answer.message[:_MAX_TEXT]}", where=path)
         return status != _CONFLICT
 
     def delete(self, kind: str, name: str, uid: str) -> None:
@@ -156,7 +162,7 @@ class KubernetesApi:
             try:
                 status, headers, body = self._send_once(method, path, document, query or {})
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
-                problem, pause = _describe(error), 0.0
+                problem, pause = describe_error(error), 0.0
             else:
                 if status < _OK + 100 or status in accepted:
                     return status, body
@@ -184,12 +190,14 @@ class KubernetesApi:
             auth_settings=["BearerToken"],
         )
         answer = self.connection.call_api(*serialized, _request_timeout=_TIMEOUTS)
+        body = b""
         try:
             body = answer.response.read(MAX_BYTES + 1, decode_content=True)
         finally:
+            if len(body) > MAX_BYTES:
+                answer.response.close()  # with the bytes that were not read
             answer.response.release_conn()
         if len(body) > MAX_BYTES:
-            answer.response.close()
             raise UnavailableError(f"the API server sent more than {MAX_BYTES} bytes", where=path)
         return answer.status, answer.headers, body
 
@@ -206,16 +214,16 @@ def connect(context: str, namespace: str) -> KubernetesApi:
     """
     configuration = client.Configuration()
     try:
-        found = _configure(configuration, context)
+        default_namespace = _configure(configuration, context)
     except Exception as error:  # of parsers, too
         raise InvalidInputError(
-            f"cannot find a Kubernetes cluster: {_describe(error)}",
+            f"cannot find a Kubernetes cluster: {describe_error(error)}",
             where=f"context {context!r} of the kubeconfig" if context else "kubeconfig",
             next_step="run it in a pod with a service account, or set KUBECONFIG; `kubectl config get-contexts` "
             "lists the contexts",
         ) from error
     configuration.retries = False  # and no redirects
-    return KubernetesApi(client.ApiClient(configuration), namespace or found or "default")
+    return KubernetesApi(client.ApiClient(configuration), namespace or default_namespace or "default")
 
 
 def _configure(configuration: client.Configuration, context: str) -> str:
@@ -226,8 +234,8 @@ def _configure(configuration: client.Configuration, context: str) -> str:
         except config.ConfigException:
             pass
         else:
-            own = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
-            return own.read_text(encoding="utf-8").strip()
+            file = Path(incluster_config.SERVICE_TOKEN_FILENAME).with_name("namespace")
+            return file.read_text(encoding="utf-8").strip()
     files = os.environ.get("KUBECONFIG")  # the library reads it when it is imported
     config.load_kube_config(files, context or None, configuration, persist_config=False)
     contexts, current = config.list_kube_config_contexts(files)
@@ -236,7 +244,7 @@ def _configure(configuration: client.Configuration, context: str) -> str:
 
 
 def _refusal(status: int, answer: _Status, path: str) -> Exception:
-    """Return the error for a request that it is no use to repeat."""
+    """Return the error for a refused request, which would be refused again."""
     message = " ".join(answer.message.split())[:_MAX_TEXT] or f"status {status}"
     if status == _UNAUTHORIZED:
         return RefusedError(
@@ -264,8 +272,3 @@ def _read_status(body: bytes) -> _Status:
 
 def _read_seconds(text: str) -> float:
     return min(float(text), _MAX_PAUSE) if text.isdecimal() else 0.0
-
-
-def _describe(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return (text or type(error).__name__)[:_MAX_TEXT]

@@ -15,7 +15,7 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.launchers.kubernetes_api import KubernetesApi, connect
 from benchlock.evaluator.launchers.kubernetes_objects import JobObject, NodeObject, PodObject, WorkerAnswer
 from benchlock.evaluator.launchers.launcher import Node, NodeSize
-from benchlock.evaluator.launchers.node_worker import WorkerReport
+from benchlock.evaluator.launchers.node_worker import NO_CODE, WorkerReport, shorten
 from benchlock.evaluator.launchers.pod_manifests import (
     CPUS,
     DEMAND,
@@ -37,12 +37,14 @@ _POLL: Final = 1.0
 """Seconds between two looks at the Jobs."""
 _PATIENCE: Final = 60.0
 """Seconds for which a pod may be unable to start before its Job is deleted."""
-_LEAST: Final = 1000
+_PULL_PATIENCE: Final = 1200.0
+"""The same without a known reason: the image may be large."""
+_UNKNOWN_TROUBLE: Final = (
+    "its container is still being created; check the Secret of the workers, and `kubectl get events`"
+)
+_MIN_MILLICPUS: Final = 1000
 """The thousandths of a CPU that a worker needs."""
-_OVER: Final = frozenset({"Succeeded", "Failed"})
-_LINES: Final = 4
-"""The last lines of a failed worker that are reported; an error has at most three."""
-_MAX_MESSAGE: Final = 500
+_ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 class KubernetesCluster:
@@ -65,8 +67,8 @@ class KubernetesCluster:
         """Prepare; Jobs of an earlier launcher are adopted when their nodes get a worker."""
         self._api, self._template, self._clock, self._pause = api, template, clock, pause
         self._workers: dict[str, Node] = {}
-        self._full: dict[Node, WorkerReport] = {}
-        self._troubled: dict[str, float] = {}
+        self._full_nodes: dict[Node, WorkerReport] = {}
+        self._waiting: dict[str, tuple[float, float]] = {}
         self._may_have_demands = True
 
     @property
@@ -75,7 +77,7 @@ class KubernetesCluster:
         return self._api.namespace
 
     def nodes(self) -> Sequence[Node]:
-        """List the nodes that are ready, schedulable and without taints.
+        """List the chosen nodes that are ready, schedulable and without taints that workers do not tolerate.
 
         Raises:
             RefusedError: A permission is missing.
@@ -85,12 +87,12 @@ class KubernetesCluster:
             Node(
                 one.metadata.name,
                 one.metadata.name,
-                name_machine(one.metadata.name),
+                name_machine(self._template, one.metadata.name),
                 one.resources.millicpus / 1000,
                 one.resources.gpus,
             )
             for one in self._read_nodes()
-            if one.is_usable
+            if self._is_usable(one)
         ]
 
     def start(self, node: Node) -> None:
@@ -102,11 +104,11 @@ class KubernetesCluster:
         """
         name = name_worker(self._template, node.name)
         free = self._find_free(node)
-        if free.millicpus >= _LEAST:
+        if free.millicpus >= _MIN_MILLICPUS:
             self._api.create("jobs", render_worker(self._template, node.name, free))
         elif name not in {job.metadata.name for job in self._list_jobs(WORKER)}:
-            message = f"{free.millicpus / 1000:g} of its {node.cpus:g} CPUs are not requested by pods; a worker needs 1"
-            self._full[node] = WorkerReport(-1, message=message)
+            message = f"insufficient CPU: {free.millicpus / 1000:g} of {node.cpus:g} free; a worker needs 1"
+            self._full_nodes[node] = WorkerReport(NO_CODE, message=message)
             return
         self._workers[name] = node
 
@@ -121,8 +123,8 @@ class KubernetesCluster:
         while True:
             with suppress(UnavailableError):  # the next call of ``nodes`` says so
                 ended |= self._collect()
-            ended |= self._full
-            self._full.clear()
+            ended |= self._full_nodes
+            self._full_nodes.clear()
             left = deadline - self._clock()
             if ended or left <= 0:
                 return ended
@@ -140,15 +142,20 @@ class KubernetesCluster:
         """
         if not sizes and not self._may_have_demands:
             return {}
-        nodes = self._read_nodes()
+        jobs = self._list_jobs(DEMAND)
+        nodes = self._read_nodes()  # later, so with that of an ended Job
         arrived: dict[NodeSize, str] = {}
         pending = set()
-        for job in self._list_jobs(DEMAND):
+        for job in jobs:
             size = _read_size(job)
             known = read_known_nodes(job.spec.template)
-            new = [one for one in nodes if one.metadata.name not in known and one.is_usable and _fits(size, one)]
-            if new and size in sizes:
-                arrived[size] = new[0].metadata.name
+            new = [
+                one.metadata.name
+                for one in nodes
+                if one.metadata.name not in known and self._is_usable(one) and _fits(size, one)
+            ]
+            if size in sizes and (new or job.is_over):
+                arrived[size] = new[0] if new else ""
             if new or size not in sizes or job.is_over:
                 self._api.delete("jobs", job.metadata.name, job.metadata.uid)
             else:
@@ -159,19 +166,28 @@ class KubernetesCluster:
         return arrived
 
     def _read_nodes(self) -> list[NodeObject]:
-        return self._api.list_all("nodes", NodeObject)
+        labels = ",".join(f"{key}={value}" for key, value in self._template.node_selector)
+        return self._api.list_all("nodes", NodeObject, labelSelector=labels)
+
+    def _is_usable(self, node: NodeObject) -> bool:
+        return node.is_usable(self._template.tolerations)
 
     def _list_jobs(self, role: str) -> list[JobObject]:
-        return self._api.list_all("jobs", JobObject, labelSelector=self._select(role))
+        """List the Jobs of a role, without those that are being deleted."""
+        jobs = self._api.list_all("jobs", JobObject, labelSelector=self._select(role))
+        return [job for job in jobs if not job.metadata.deletion_timestamp]
 
     def _select(self, role: str) -> str:
         return f"{NAME}={role},{REGISTRY}={self._template.registry_label}"
 
     def _find_free(self, node: Node) -> Resources:
         """Return what the pods on a node leave of it; the pod of a demand ends at once and does not count."""
-        allocatable = next((one.resources for one in self._read_nodes() if one.metadata.name == node.name), Resources())
+        nodes = self._api.list_all("nodes", NodeObject, fieldSelector=f"metadata.name={node.name}")
+        allocatable = sum_resources(one.resources for one in nodes)
         pods = self._api.list_all("pods", PodObject, everywhere=True, fieldSelector=f"spec.nodeName={node.name}")
-        running = [one for one in pods if one.status.phase not in _OVER and one.metadata.labels.get(NAME) != DEMAND]
+        running = [
+            one for one in pods if one.status.phase not in _ENDED_PHASES and one.metadata.labels.get(NAME) != DEMAND
+        ]
         return allocatable - sum_resources(one.spec.requested for one in running)
 
     def _collect(self) -> dict[Node, WorkerReport]:
@@ -183,12 +199,12 @@ class KubernetesCluster:
         ended = {}
         for name, node in list(self._workers.items()):
             job = jobs.get(name)
-            report = WorkerReport(-1, message="its Job was deleted") if job is None else self._examine(job, pods)
+            report = WorkerReport(NO_CODE, message="its Job was deleted") if job is None else self._examine(job, pods)
             if report is None:
                 continue
             ended[node] = report
             del self._workers[name]
-            self._troubled.pop(name, None)
+            self._waiting.pop(name, None)
             if job is not None:
                 with suppress(UnavailableError):  # Kubernetes deletes it later (``ttlSecondsAfterFinished``)
                     self._api.delete("jobs", name, job.metadata.uid)
@@ -196,15 +212,23 @@ class KubernetesCluster:
 
     def _examine(self, job: JobObject, pods: Iterable[PodObject]) -> WorkerReport | None:
         """Return how the worker of a Job ended; None if it has not."""
-        own = [one for one in pods if any(owner.uid == job.metadata.uid for owner in one.metadata.owner_references)]
+        children = [
+            one for one in pods if any(owner.uid == job.metadata.uid for owner in one.metadata.owner_references)
+        ]
         if job.is_over:
-            return _report(own)
-        trouble = "" if job.spec.suspend else own[0].trouble if own else "Kubernetes has created no pod for its Job"
-        if not trouble:
-            self._troubled.pop(job.metadata.name, None)
+            return _report(children)
+        if job.spec.suspend or (children and not children[0].is_pending):
+            self._waiting.pop(job.metadata.name, None)
             return None
-        since = self._troubled.setdefault(job.metadata.name, self._clock())
-        return WorkerReport(-1, message=_shorten(trouble)) if self._clock() - since >= _PATIENCE else None
+        trouble = children[0].trouble if children else "Kubernetes has created no pod for its Job"
+        patience = _PATIENCE if trouble else _PULL_PATIENCE
+        before, since = self._waiting.get(job.metadata.name, (0.0, 0.0))
+        if before != patience:
+            since = self._clock()
+            self._waiting[job.metadata.name] = (patience, since)
+        if self._clock() - since < patience:
+            return None
+        return WorkerReport(NO_CODE, message=shorten(trouble or _UNKNOWN_TROUBLE))
 
 
 def attach_cluster(context: str, namespace: str, template: WorkerTemplate) -> KubernetesCluster:
@@ -224,18 +248,18 @@ def attach_cluster(context: str, namespace: str, template: WorkerTemplate) -> Ku
 def _report(pods: Sequence[PodObject]) -> WorkerReport:
     """Return what the pod of a Job that is over says."""
     if not pods:
-        return WorkerReport(-1, message="its pod was deleted")
+        return WorkerReport(NO_CODE, message="its pod was deleted")
     status = pods[0].status
     ends = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
     if status.phase != "Succeeded" or not ends:
-        own = "; ".join(end.message if end.reason == "Error" else f"{end.reason}: {end.message}" for end in ends)
+        messages = "; ".join(end.message if end.reason == "Error" else f"{end.reason}: {end.message}" for end in ends)
         evicted = f"{status.reason}: {status.message}".strip(": ")
-        code = next((end.exit_code for end in ends if end.exit_code), -1)
-        return WorkerReport(code, message=_shorten(evicted or own) or "its pod failed")
+        code = next((end.exit_code for end in ends if end.exit_code), NO_CODE)
+        return WorkerReport(code, message=shorten(evicted or messages) or "its pod failed")
     try:
         answer = msgspec.json.decode(ends[0].message, type=WorkerAnswer)
     except msgspec.DecodeError:
-        return WorkerReport(-1, message="the container of its pod is no worker of benchlock, or an older one")
+        return WorkerReport(NO_CODE, message="not a worker of benchlock: invalid termination message")
     return WorkerReport(0, answer.machine, answer.jobs)
 
 
@@ -246,8 +270,3 @@ def _read_size(job: JobObject) -> NodeSize:
 
 def _fits(size: NodeSize, node: NodeObject) -> bool:
     return node.resources.millicpus >= size.cpus * 1000 and node.resources.gpus >= size.gpus
-
-
-def _shorten(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join(lines[-_LINES:])[:_MAX_MESSAGE]

@@ -1,5 +1,7 @@
 """What is read of the objects of Kubernetes. Fields without a use here are skipped."""
 
+import math
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -7,11 +9,14 @@ import msgspec
 from benchlock.artifacts.json_codec import prepare_decoder
 from benchlock.evaluator.launchers.pod_manifests import Resources, read_resources, sum_resources
 
-_STUCK: Final = frozenset(
+_STARTUP_ERRORS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"}
 )
-"""Why a container waits, unless it only takes its time."""
-_CLOSING: Final = frozenset({"NoSchedule", "NoExecute"})
+"""Reasons of a waiting container that need somebody's help."""
+_NO_SANDBOX: Final = (
+    "its volumes or its network are not ready; check the Secret of the workers, and `kubectl get events`"
+)
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,6 +30,7 @@ class _Owner(_Struct, frozen=True):
 class _Metadata(_Struct, frozen=True):
     name: str = ""
     uid: str = ""
+    deletion_timestamp: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[_Owner, ...] = ()
@@ -38,6 +44,7 @@ class _Condition(_Struct, frozen=True):
 
 
 class _Taint(_Struct, frozen=True):
+    key: str = ""
     effect: str = ""
 
 
@@ -64,12 +71,11 @@ class NodeObject(_Struct, frozen=True):
         """What pods can have of the node."""
         return read_resources(self.status.allocatable)
 
-    @property
-    def is_usable(self) -> bool:
-        """Whether Kubernetes places pods on the node that tolerate nothing."""
+    def is_usable(self, tolerations: Collection[str]) -> bool:
+        """Return whether Kubernetes places pods on the node that tolerate these taints."""
         is_ready = any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
-        is_closed = self.spec.unschedulable or any(taint.effect in _CLOSING for taint in self.spec.taints)
-        return is_ready and not is_closed
+        repelling = {taint.key for taint in self.spec.taints if taint.effect in _REPELLING}
+        return is_ready and not self.spec.unschedulable and repelling.issubset(tolerations)
 
 
 class _Requirements(_Struct, frozen=True):
@@ -83,7 +89,7 @@ class _Container(_Struct, frozen=True):
     @property
     def requested(self) -> Resources:
         """What the container requests."""
-        return read_resources(self.resources.requests)
+        return read_resources(self.resources.requests, math.ceil)
 
 
 class _PodSpec(_Struct, frozen=True):
@@ -98,7 +104,7 @@ class _PodSpec(_Struct, frozen=True):
         running = sum_resources(one.requested for one in (*self.containers, *sidecars))
         for one in self.init_containers:
             running |= one.requested
-        return running + read_resources(self.overhead)
+        return running + read_resources(self.overhead, math.ceil)
 
 
 class _Termination(_Struct, frozen=True):
@@ -138,13 +144,20 @@ class PodObject(_Struct, frozen=True):
     status: _PodStatus = _PodStatus()
 
     @property
+    def is_pending(self) -> bool:
+        """Whether its container has not started yet."""
+        return self.status.phase == "Pending"
+
+    @property
     def trouble(self) -> str:
-        """Why the pod cannot start; empty if it can, or if nothing is known yet."""
+        """Why the pending pod cannot start without help; empty if it may start, or if nothing is known yet."""
         for one in self.status.container_statuses:
-            if one.state.waiting is not None and one.state.waiting.reason in _STUCK:
+            if one.state.waiting is not None and one.state.waiting.reason in _STARTUP_ERRORS:
                 return f"{one.state.waiting.reason}: {one.state.waiting.message}"
-        placed = [one for one in self.status.conditions if one.type == "PodScheduled" and one.status == "False"]
-        return f"it has no place: {placed[0].message}" if placed else ""
+        missing = {one.type: one.message for one in self.status.conditions if one.status == "False"}
+        if "PodScheduled" in missing:
+            return f"unschedulable: {missing['PodScheduled']}"
+        return _NO_SANDBOX if "PodReadyToStartContainers" in missing else ""
 
 
 class _JobSpec(_Struct, frozen=True):

@@ -19,9 +19,10 @@ _GRACE_SECONDS: Final = 30.0
 """How long a worker may take to return its job after SIGTERM."""
 _PIPE_SECONDS: Final = 1.0
 """How long the output of an ended worker is read: a process that a killed worker left may hold the pipes open."""
-_LINES: Final = 2
-"""The number of last lines of a killed worker that are reported."""
+_LINES: Final = 4
+"""The number of last lines of a failed worker that are reported; an error has at most three."""
 _MAX_MESSAGE: Final = 500
+NO_CODE: Final = -1
 _OF_ENGINE: Final = ("RAY_", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Prefixes of variables that Ray sets in its processes: a worker sees the host as it does without Ray."""
 
@@ -66,7 +67,7 @@ class WorkerReport:
     """How a worker ended. It says nothing about results, which only the registry has.
 
     Attributes:
-        code: Its exit code; negative for a signal.
+        code: Its exit code, negative for a signal; ``NO_CODE`` if the engine started none or lost it.
         machine: Its machine; empty if it failed.
         jobs: The number of jobs that it ran.
         message: The last lines that it wrote, if it failed.
@@ -110,7 +111,7 @@ def run_worker(order: WorkerOrder) -> WorkerReport:
         reader.join(_PIPE_SECONDS)
         if not reader.is_alive():
             stream.close()
-    return make_report(code, "".join(answer), "; ".join(lines))
+    return make_report(code, "".join(answer), "\n".join(lines))
 
 
 def make_report(code: int, answer: str, lines: str) -> WorkerReport:
@@ -125,8 +126,14 @@ def make_report(code: int, answer: str, lines: str) -> WorkerReport:
     if code == 0:
         return WorkerReport(code, document["machine"], document["jobs"])
     error = document.get("error", {})
-    parts = filter(None, (error.get("message", lines), error.get("next")))
-    return WorkerReport(code, message="; next: ".join(parts)[:_MAX_MESSAGE])
+    next_step = f"; next: {error['next']}" if error.get("next") else ""
+    return WorkerReport(code, message=shorten(error.get("message", lines) + next_step))
+
+
+def shorten(text: str) -> str:
+    """Return the last lines of a text as one line of limited length."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "; ".join(lines[-_LINES:])[:_MAX_MESSAGE]
 
 
 def _forward(stream: IO[str], lines: deque[str]) -> None:
@@ -144,3 +151,9 @@ def _end(process: "subprocess.Popen[str]") -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the first lines of an error's message as one line, or the name of its type."""
+    lines = str(error).strip().splitlines()[:_LINES]
+    return shorten("\n".join(lines)) or type(error).__name__

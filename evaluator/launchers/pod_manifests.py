@@ -1,8 +1,9 @@
 """The Jobs that the launcher creates in Kubernetes, as documents made from values; nothing is asked of a cluster."""
 
 import hashlib
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -29,6 +30,8 @@ _KEPT_SECONDS: Final = 600
 """How long Kubernetes keeps a Job that ended while no launcher was there to delete it."""
 _GRACE_SECONDS: Final = 60
 """How long a worker may take to return its job after SIGTERM."""
+_DEMAND_SECONDS: Final = 3600
+"""How long a demand is pending: one that its launcher has left behind ends."""
 _LONGEST_MACHINE: Final = 64
 _DIGITS: Final = 12
 _UNITS: Final[Mapping[str, Fraction]] = {
@@ -82,6 +85,9 @@ class WorkerTemplate:
         image: The image of benchlock with its digest.
         token_secret: The name of the Secret whose key ``token`` is the token of the workers.
         queue: The name of a LocalQueue of Kueue; empty for none.
+        machine_prefix: What the names of machines begin with, to tell equal names of nodes in several clusters apart.
+        node_selector: The labels of the nodes that get workers, as keys and values; empty for all nodes.
+        tolerations: The keys of the taints that workers tolerate.
         private_ca: Whether the Secret's key ``ca.crt`` is the CA of the registry's server.
         allow_code: Whether workers may run code of models.
     """
@@ -90,6 +96,9 @@ class WorkerTemplate:
     image: str
     token_secret: str
     queue: str = ""
+    machine_prefix: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[str, ...] = ()
     private_ca: bool = False
     allow_code: bool = False
 
@@ -121,10 +130,15 @@ def read_quantity(text: str) -> Fraction:
     return number * 10 ** int(match[2]) if match[2] else number * _UNITS[match[3] or ""]
 
 
-def read_resources(quantities: Mapping[str, str]) -> Resources:
-    """Read resources from a document of Kubernetes, such as a node's ``allocatable``."""
+def read_resources(quantities: Mapping[str, str], to_int: Callable[[Fraction], int] = math.floor) -> Resources:
+    """Read resources from a document of Kubernetes.
+
+    Args:
+        quantities: For example a node's ``allocatable``, or the requests of a container.
+        to_int: Rounds; the scheduler rounds requests up (``math.ceil``).
+    """
     values = {name: read_quantity(quantities.get(name, "0")) for name in ("cpu", "memory", GPU)}
-    return Resources(int(values["cpu"] * 1000), int(values["memory"]), int(values[GPU]))
+    return Resources(to_int(values["cpu"] * 1000), to_int(values["memory"]), to_int(values[GPU]))
 
 
 def sum_resources(resources: Iterable[Resources]) -> Resources:
@@ -132,11 +146,12 @@ def sum_resources(resources: Iterable[Resources]) -> Resources:
     return sum(resources, Resources())
 
 
-def name_machine(node: str) -> str:
-    """Return the name of the machine for a node, which is the node's name unless that is too long for a machine."""
-    if len(node) <= _LONGEST_MACHINE:
-        return node
-    return f"{node[: _LONGEST_MACHINE - _DIGITS - 1]}-{_digest(node)}"
+def name_machine(template: WorkerTemplate, node: str) -> str:
+    """Return the name of the machine for a node: prefix and node, shortened if that is too long for a machine."""
+    name = template.machine_prefix + node
+    if len(name) <= _LONGEST_MACHINE:
+        return name
+    return f"{name[: _LONGEST_MACHINE - _DIGITS - 1]}-{_digest(name)}"
 
 
 def name_worker(template: WorkerTemplate, node: str) -> str:
@@ -153,7 +168,14 @@ def name_demand(template: WorkerTemplate, size: NodeSize) -> str:
 def render_worker(template: WorkerTemplate, node: str, free: Resources) -> dict[str, Any]:
     """Return the Job of a worker that runs one job on a node and takes all that is free there."""
     words = ["--registry", template.registry, "worker", "--once", "--until-idle", "--processes"]
-    words += ["--machine", name_machine(node), "--report", MESSAGE_PATH, *(["--allow-code"] * template.allow_code)]
+    words += ["--cpus", str(free.millicpus // 1000)]
+    words += [
+        "--machine",
+        name_machine(template, node),
+        "--report",
+        MESSAGE_PATH,
+        *(["--allow-code"] * template.allow_code),
+    ]
     container = _container(template, words, free)
     container["env"] = [
         {"name": "BENCHLOCK_TOKEN_FILE", "value": f"{_SECRETS}/token"},
@@ -195,6 +217,7 @@ def render_demand(template: WorkerTemplate, size: NodeSize, nodes: Sequence[str]
     container = _container(template, ["--version"], Resources(size.cpus * 1000, 0, size.gpus))
     job = _job(template, DEMAND, name_demand(template, size), container, {"affinity": affinity} if nodes else {})
     job["metadata"]["annotations"] = {CPUS: str(size.cpus), GPUS: str(size.gpus)}
+    job["spec"]["activeDeadlineSeconds"] = _DEMAND_SECONDS
     return job
 
 
@@ -207,6 +230,8 @@ def _job(
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": _GRACE_SECONDS,
+        "nodeSelector": dict(template.node_selector),
+        "tolerations": [{"key": key, "operator": "Exists"} for key in template.tolerations],
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,

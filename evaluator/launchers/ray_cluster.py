@@ -18,8 +18,8 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined] # made in C
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.launchers.launcher import Node, NodeSize, describe_error
-from benchlock.evaluator.launchers.node_worker import WorkerOrder, WorkerReport, run_worker
+from benchlock.evaluator.launchers.launcher import Node, NodeSize
+from benchlock.evaluator.launchers.node_worker import NO_CODE, WorkerOrder, WorkerReport, describe_error, run_worker
 
 MACHINE_LABEL: Final = "benchlock.org/machine"
 """The label of a node that names its machine, for nodes whose system ids do not, such as Kubernetes pods."""
@@ -37,7 +37,7 @@ class RayCluster:
         """Start workers as ``order`` says."""
         self._order = order
         self._workers: dict[Any, Node] = {}
-        self._demands: dict[NodeSize, tuple[str, Any]] = {}
+        self._demands: dict[NodeSize, tuple[frozenset[str], Any]] = {}
 
     def nodes(self) -> Sequence[Node]:
         """List the nodes that are alive and have CPUs: Ray runs no task on the others, such as many a head."""
@@ -65,7 +65,7 @@ class RayCluster:
         self._workers[work.remote(replace(self._order, machine=node.machine))] = node
 
     def wait(self, seconds: float) -> Mapping[Node, WorkerReport]:
-        """Wait until a worker ends; a worker that Ray lost ends with the code -1."""
+        """Wait until a worker ends; a worker that Ray lost ends with ``NO_CODE``."""
         if not self._workers:
             time.sleep(seconds)
             return {}
@@ -76,22 +76,28 @@ class RayCluster:
     def request(self, sizes: frozenset[NodeSize]) -> Mapping[NodeSize, str]:
         """Keep a task pending for each size that runs on no node of today.
 
-        Ray's autoscaler sees the task and adds a node that is large enough. The task ends there at once.
+        Ray's autoscaler sees the task and adds a node that is large enough. The task ends there at once. Another node
+        of the size than those of the task's start, whoever added it, has arrived.
         """
-        known = ", ".join(sorted(node["NodeID"] for node in self._alive()))
-        arrived = {size: node for size, (_, task) in self._demands.items() if (node := _arrival(task))}
-        for size in [*self._demands]:
-            if size in arrived or size not in sizes or self._demands[size][0] != known:
-                ray.cancel(self._demands.pop(size)[1])
+        ended = {size for size, (_, task) in self._demands.items() if ray.wait([task], timeout=0)[0]}
+        nodes = {node["NodeID"]: node["Resources"] for node in self._alive()}  # later, so with that of an ended task
+        arrived: dict[NodeSize, str] = {}
+        for size, (known, task) in [*self._demands.items()]:
+            new = [id_ for id_, amounts in nodes.items() if id_ not in known and _fits(size, amounts)]
+            if size in sizes and (new or size in ended):
+                arrived[size] = new[0] if new else ""
+            if size in arrived or size not in sizes:
+                del self._demands[size]
+                ray.cancel(task)
         for size in sizes - self._demands.keys() - arrived.keys():
-            task = ray.remote(_find_own_node).options(
+            task = ray.remote(_do_nothing).options(
                 name="new node",
                 num_cpus=size.cpus,
                 num_gpus=size.gpus,
                 max_retries=0,
-                label_selector={_NODE_ID: f"!in({known})"},
+                label_selector={_NODE_ID: f"!in({', '.join(sorted(nodes))})"},
             )
-            self._demands[size] = (known, task.remote())
+            self._demands[size] = (frozenset(nodes), task.remote())
         return arrived
 
     def stop(self) -> None:
@@ -134,26 +140,19 @@ def attach_cluster(address: str, order: WorkerOrder) -> Iterator[RayCluster]:
         ray.shutdown()
 
 
-def _find_own_node() -> str:
-    """Return the id of the node that runs this task."""
-    return str(ray.get_runtime_context().get_node_id())
+def _do_nothing() -> None:
+    """End: the task has its node."""
 
 
-def _arrival(task: Any) -> str:  # noqa: ANN401 - a reference of Ray
-    """Return the node where a task ran; empty if it waits, or failed because its node died."""
-    if not ray.wait([task], timeout=0)[0]:
-        return ""
-    try:
-        return str(ray.get(task))
-    except ray.exceptions.RayError:
-        return ""
+def _fits(size: NodeSize, amounts: Mapping[str, float]) -> bool:
+    return amounts.get("CPU", 0) >= size.cpus and amounts.get("GPU", 0) >= size.gpus
 
 
 def _report(worker: Any) -> WorkerReport:  # noqa: ANN401 - a reference of Ray
     try:
         report = ray.get(worker)
     except ray.exceptions.RayError as error:
-        return WorkerReport(-1, message=describe_error(error))
+        return WorkerReport(NO_CODE, message=describe_error(error))
     assert isinstance(report, WorkerReport)
     return report
 

@@ -221,6 +221,23 @@ def _list_container_obstacles(platform: RequiredPlatform, facts: MachineFacts, s
     return lacking
 
 
+def is_isolation_possible(wants: JobRequirements, *, engine: bool, processes: bool, code: bool) -> bool:
+    """Return whether a worker can isolate a job as required, whatever the machine.
+
+    Args:
+        wants: The requirements of the job.
+        engine: Whether the worker may have a container engine.
+        processes: Whether it runs jobs as processes.
+        code: Whether it also runs models with their own code as processes.
+    """
+    in_container = engine and wants.isolation != "process"
+    as_process = processes and not wants.confined and wants.isolation != "container" and (code or not wants.code)
+    return any(
+        (in_container and (platform.layered or platform.finished)) or (as_process and not platform.finished)
+        for platform in wants.platforms
+    )
+
+
 def _flatten(document: Mapping[str, Any]) -> dict[str, Any]:
     host = document["host"]
     return {**host, **{key: value for key, value in document.items() if key != "host"}}

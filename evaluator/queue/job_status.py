@@ -16,7 +16,7 @@ from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.evaluator.queue.fair_shares import explain_share, load_shares
-from benchlock.evaluator.queue.job_matching import MachineFacts
+from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
 from benchlock.evaluator.queue.queue_schema import (
     avoided,
@@ -211,9 +211,10 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
         share = explain_share(line, row.owner) if entry.state == "queued" else None
         sentence = _explain_waiting(entry, matches, ready, by_id, _describe_line(ahead, ready, share))
         is_full = any(owner.is_full for owner in line if owner.owner == row.owner)
-        needs_machine = not ready and entry.state == "queued" and row.wants.get("machine") is None and not is_full
+        wants = JobRequirements.read(row.wants)
+        needs_machine = not ready and entry.state == "queued" and wants.machine is None and not is_full
         shown = tuple(matches[:MAX_SHOWN_MACHINES])
-        explanations.append(Explanation(entry, not ready, sentence, shown, ahead, needs_machine))
+        explanations.append(Explanation(entry, not ready, sentence, shown, ahead, needs_machine, wants))
     return explanations
 
 

@@ -343,6 +343,7 @@ class Explanation(Struct, frozen=True):
             ``COUNTED_AHEAD``.
         needs_machine: Whether it waits for a machine that is not there: it is queued and blocked, names no machine,
             and its owner may run more jobs.
+        requirements: What a machine must have for it; None if it is not queued.
     """
 
     job: Job
@@ -351,6 +352,7 @@ class Explanation(Struct, frozen=True):
     machines: tuple[MachineMatch, ...] = ()
     ahead: int = 0
     needs_machine: bool = False
+    requirements: JobRequirements | None = None
 
 
 COUNTED_AHEAD = 1000

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from benchlock.artifacts.errors import UnavailableError
+from benchlock.artifacts.isolation.resource_limits import find_memory
 from benchlock.artifacts.user_output import format_count
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.container_engine import Engine
@@ -91,7 +92,7 @@ class Host:
         cpu_model: The model of the CPU.
         cpu_flags: Its flags, sorted.
         cpus: The numbers of the CPUs that this process may use.
-        memory: The memory in bytes.
+        memory: The memory in bytes that this process may use.
         kernel: The name and the release of the kernel.
         governor: The frequency governor; None if there is none.
         accelerators: The accelerators.
@@ -152,7 +153,7 @@ def this_host() -> Host:
         cpu_model=cpu.get("model name") or platform.processor() or machine,
         cpu_flags=tuple(sorted((cpu.get("flags") or cpu.get("Features") or "none").split())),
         cpus=available_cpus(),
-        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        memory=find_memory(),
         kernel=f"{platform.system()} {platform.release()}",
         governor=read_governor(_GOVERNORS),
         accelerators=listing.accelerators,
@@ -165,6 +166,12 @@ def available_cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def limit_cpus(count: int) -> None:
+    """Restrict this thread, and the threads and processes that it starts, to the ``count`` lowest of its CPUs."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, available_cpus()[:count])
 
 
 def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:

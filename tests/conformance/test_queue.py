@@ -598,6 +598,7 @@ def test_a_job_that_no_machine_can_take_says_at_once_what_is_missing(bench: Benc
 def test_another_machine_is_needed_if_none_can_take_a_job_that_any_may_run_now(bench: Bench) -> None:
     job, pinned = bench.submit(LARGE), bench.submit(PINNED)
     assert bench.queue.explain(job).needs_machine
+    assert bench.queue.explain(job).requirements == LARGE
     assert not bench.queue.explain(pinned).needs_machine
     (share,) = bench.queue.shares()
     bench.queue.set_share(share.owner, 1, 0)

@@ -75,17 +75,26 @@ def require_overlays() -> None:
             pytest.skip(KUBECTL_REASON)
 
 
-def overlay(name: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """The objects of an overlay of the page, beside a checkout; names of generated objects lose their digest."""
-    found = re.search(rf"```yaml\n    # {name}/kustomization.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def overlay(folder: Path, purpose: str = "", *more: str) -> dict[str, dict[str, Any]]:
+    """The objects of an overlay of the page, beside a checkout; names of generated objects lose their digest.
+
+    ``more`` are the purposes of blocks whose patches are added.
+    """
+    page = PAGE.read_text()
+    found = re.search(rf"```yaml\n    # overlay/kustomization.yaml{purpose}\n(.*?)```", page, re.DOTALL)
     assert found is not None
     require_overlays()
-    (folder / name).mkdir()
+    (folder / "overlay").mkdir()
     shutil.copytree(BASE, folder / "benchlock" / "deploy" / "kubernetes")
-    text = re.sub("^    ", "", found[1].replace("sha256:…", DIGEST), flags=re.MULTILINE)
-    (folder / name / "kustomization.yaml").write_text(text)
+    text = re.sub("^    ", "", found[1].replace("sha256:…", DIGEST), flags=re.MULTILINE).rstrip() + "\n"
+    for one in more:
+        block = re.search(rf"```yaml\n# in overlay/kustomization.yaml, {one}\npatches:\n(.*?)```", page, re.DOTALL)
+        assert block is not None
+        text += block[1]
+    (folder / "overlay" / "kustomization.yaml").write_text(text)
     return {
-        key.replace("ConfigMap/tls-", "ConfigMap/tls ").split()[0]: one for key, one in render(folder / name).items()
+        key.replace("ConfigMap/tls-", "ConfigMap/tls ").split()[0]: one
+        for key, one in render(folder / "overlay").items()
     }
 
 
@@ -96,7 +105,7 @@ def objects() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def with_workers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    return overlay("workers", tmp_path_factory.mktemp("workers"))
+    return overlay(tmp_path_factory.mktemp("workers"), ", with workers")
 
 
 def pods_of(objects: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -148,7 +157,7 @@ def test_the_page_dumps_and_upgrades_the_database_while_the_service_has_no_pod(t
 
 
 def test_the_overlay_of_the_page_names_every_image_by_its_digest(tmp_path: Path) -> None:
-    objects = overlay("overlay", tmp_path)
+    objects = overlay(tmp_path)
     images = {container["image"] for pod in pods_of(objects).values() for container in pod["spec"]["containers"]}
     assert images == {f"registry.example.org/benchlock@{DIGEST}", f"postgres@{DIGEST}"}
     assert {one["metadata"]["namespace"] for one in objects.values()} == {"benchlock"}
@@ -237,6 +246,17 @@ def test_the_controller_is_started_by_options_and_variables_that_there_are(
     assert volumes["secret"]["secret"]["secretName"] == template.token_secret
 
 
+def test_the_patches_of_the_page_choose_nodes_and_another_namespace(tmp_path: Path) -> None:
+    objects = overlay(tmp_path, ", with workers", "for nodes of their own", "for a second namespace")
+    (controller,) = pods_of(objects)["controller"]["spec"]["containers"]
+    parameters = parse(controller["args"]).params
+    assert (parameters["labels"], parameters["tolerations"]) == ((("pool", "bench"),), ("bench",))
+    assert parameters["private_ca"] is True
+    binding = objects["ClusterRoleBinding/benchlock-controller-lab"]
+    assert binding["roleRef"]["name"] == "benchlock-controller"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "controller", "namespace": "benchlock"}]
+
+
 def test_workers_reach_the_service_and_dns_alone(with_workers: dict[str, dict[str, Any]]) -> None:
     template = WorkerTemplate("https://benchlock", f"benchlock@{DIGEST}", "benchlock-worker")
     jobs = {
@@ -252,6 +272,7 @@ def test_workers_reach_the_service_and_dns_alone(with_workers: dict[str, dict[st
     service, names = with_workers["NetworkPolicy/workers"]["spec"]["egress"]
     labels = pods_of(with_workers)["benchlock"]["metadata"]["labels"]
     assert service == {"to": [{"podSelector": {"matchLabels": labels}}], "ports": [{"port": "https"}]}
+    assert [one.get("ipBlock") for one in names["to"]] == [None, {"cidr": "169.254.20.10/32"}]
     assert {(one["port"], one["protocol"]) for one in names["ports"]} == {(53, "UDP"), (53, "TCP")}
     ports = {one["name"] for one in pods_of(with_workers)["benchlock"]["spec"]["containers"][-1]["ports"]}
     ports |= {one["name"] for one in pods_of(with_workers)["benchlock"]["spec"]["containers"][0]["ports"]}

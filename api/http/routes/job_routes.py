@@ -87,6 +87,15 @@ _WHY = {
     "machines": [{"machine": "m-5f0c3a9d1b22", "lacks": [_LACK], "obstacle": None}],
     "ahead": 0,
     "needs_machine": True,
+    "requirements": {
+        "platforms": [{"os": "linux", "arch": "amd64", "device": "cpu", "layered": True, "finished": False}],
+        "hardware": {},
+        "cpus": 8,
+        "isolation": None,
+        "confined": False,
+        "code": False,
+        "machine": None,
+    },
 }
 
 _ID_DIGITS: Final = 16

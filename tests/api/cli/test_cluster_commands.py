@@ -2,11 +2,13 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from benchlock.api.cli.main import run
+from tests.support.api.commands import Commands
 
 DIGEST = f"sha256:{'a' * 64}"
 SERVER = ("--registry", "http://127.0.0.1:9")
@@ -41,6 +43,36 @@ def test_the_attached_process_alone_checks_the_ray_cluster_and_its_error_is_that
         monkeypatch.setattr(f"benchlock.{module}.check_cluster", check_here)
     assert run(["--json", *SERVER, "cluster", "ray", "--address", "head"]) == 2
     assert json.loads(capfd.readouterr().out)["error"]["message"] == "invalid address 'head'"
+
+
+@pytest.mark.parametrize("flag", ["--quiet", "--verbose"])
+def test_the_attached_process_prints_as_much_as_the_command(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Sequence[str]] = []
+
+    class Recorder:
+        def __init__(self, words: Sequence[str], *_: object) -> None:
+            started.append(words)
+
+        def run(self) -> int:
+            return 0
+
+    monkeypatch.setattr("benchlock.api.cli.queue_commands.Supervision", Recorder)
+    assert run([flag, *SERVER, "cluster", "ray", "--address", "head:1"]) == 0
+    (words,) = started
+    assert flag in words
+
+
+def test_a_selector_of_nodes_is_a_label_each(capsys: pytest.CaptureFixture[str]) -> None:
+    command = (*SERVER, "cluster", "kubernetes", "--image", f"benchlock@{DIGEST}", "--node-selector")
+    for text in ("pool", "=bench", "pool=bench,zone=a"):
+        assert f"invalid label '{text}'" in error_of(capsys, *command, text)
+
+
+def test_a_worker_enrols_the_cpus_that_it_may_use(tmp_path: Path) -> None:
+    commands = Commands(tmp_path / "registry")
+    commands.done("worker", "--once", "--until-idle", "--processes", "--machine", "m1", "--cpus", "1")
+    (machine,) = commands.done("machines")["machines"]
+    assert machine["facts"]["host"]["cpus"] == 1
 
 
 def test_the_extra_that_is_missing_is_named(

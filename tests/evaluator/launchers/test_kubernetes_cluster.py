@@ -15,7 +15,7 @@ from benchlock.evaluator.launchers.kubernetes_cluster import KubernetesCluster
 from benchlock.evaluator.launchers.kubernetes_objects import NodeObject
 from benchlock.evaluator.launchers.launcher import Node, NodeSize
 from benchlock.evaluator.launchers.node_worker import WorkerReport
-from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
+from benchlock.evaluator.launchers.pod_manifests import Resources, WorkerTemplate, render_worker
 from tests.support.evaluator.engines import KubernetesBench
 from tests.support.servers.kubernetes_server import CLOSE, KubernetesServer, Right, granted, kubernetes_server
 
@@ -122,12 +122,55 @@ def test_a_node_that_is_not_ready_or_closed_gets_no_worker(bench: Bench) -> None
     assert [one.name for one in bench.cluster.nodes()] == ["n4"]
 
 
+def test_the_nodes_with_a_label_and_a_tolerated_taint_get_workers_and_demands(bench: Bench) -> None:
+    for name, pool, taint in (("n1", "bench", "NoSchedule"), ("n2", "bench", ""), ("n3", "", "")):
+        bench.server.add_node(name, pool=pool, taint=taint)
+    chosen = WorkerTemplate(
+        "https://bench.example", IMAGE, "benchlock-worker", node_selector=(("pool", "bench"),), tolerations=("own",)
+    )
+    cluster = bench.restarted(chosen)
+    assert [one.name for one in cluster.nodes()] == ["n1", "n2"]
+    for node in cluster.nodes():
+        cluster.start(node)
+    assert bench.workers() == ["n1", "n2"]
+    cluster.request(frozenset({SIZE}))
+    bench.server.add_node("n4", "4")
+    assert cluster.request(frozenset({SIZE})) == {}
+    assert bench.demands() == {SIZE}
+    bench.server.add_node("n5", "4", pool="bench", taint="NoSchedule")
+    assert cluster.request(frozenset({SIZE})) == {SIZE: "n5"}
+
+
+def test_a_demand_that_ran_on_a_node_that_may_run_no_worker_is_over(bench: Bench) -> None:
+    bench.cluster.request(frozenset({SIZE}))
+    bench.server.add_node("n1", "4")
+    bench.act()
+    bench.server.nodes["n1"]["spec"]["unschedulable"] = True
+    (pod,) = bench.server.live_pods("benchlock-demand")
+    bench.server.finish_pod(pod)
+    bench.act()
+    assert bench.cluster.request(frozenset({SIZE})) == {SIZE: ""}
+    assert bench.server.jobs == {}
+    assert len(bench.server.created) == 1
+
+
+def test_fractions_of_a_byte_are_requested_as_the_scheduler_counts_them(bench: Bench) -> None:
+    bench.add_node("n1")
+    bench.server.add_pod("agent", "n1", "100500u")
+    bench.server.pods["agent"]["spec"]["containers"][0]["resources"]["requests"]["memory"] = "107374182400m"
+    (node,) = bench.cluster.nodes()
+    bench.cluster.start(node)
+    assert bench.workers() == ["n1"]
+
+
 def test_a_worker_takes_what_other_pods_leave(bench: Bench) -> None:
     bench.server.add_node("n1", "4")
     bench.server.add_pod("agent", "n1", "250m")
     bench.server.add_pod("elsewhere", "n2", "2")
     (node,) = bench.cluster.nodes()
+    bench.server.requests.clear()
     bench.cluster.start(node)
+    assert sum("fieldSelector=metadata.name" in one for one in bench.server.requests) == 1, "one node is read"
     (job,) = bench.server.created
     requests = job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
     assert requests["cpu"] == "3750m"
@@ -140,7 +183,7 @@ def test_a_node_that_is_full_is_reported_and_gets_no_pod(bench: Bench) -> None:
     (node,) = bench.cluster.nodes()
     bench.cluster.start(node)
     report = bench.cluster.wait(1)[node]
-    assert report.message == "0.5 of its 2 CPUs are not requested by pods; a worker needs 1"
+    assert report.message == "insufficient CPU: 0.5 of 2 free; a worker needs 1"
     assert bench.server.created == []
 
 
@@ -186,7 +229,7 @@ def test_a_container_of_another_program_is_no_worker(bench: Bench) -> None:
     bench.act()
     bench.server.finish_pod(bench.pod("n1"), 0, "hello")
     bench.act()
-    assert "no worker of benchlock" in bench.cluster.wait(1)[node].message
+    assert "not a worker of benchlock" in bench.cluster.wait(1)[node].message
 
 
 def test_the_end_of_a_long_message_is_reported(bench: Bench) -> None:
@@ -197,16 +240,34 @@ def test_the_end_of_a_long_message_is_reported(bench: Bench) -> None:
     assert bench.cluster.wait(1)[node].message == "noise; noise; the token is refused; next: another token"
 
 
-def test_a_pod_that_has_no_place_or_no_secret_is_given_up(bench: Bench) -> None:
+@pytest.mark.parametrize("secret", [{}, {"ca.crt": "a CA"}])
+@pytest.mark.parametrize("has_conditions", [True, False])
+def test_a_pod_that_has_no_place_or_no_secret_is_given_up(
+    bench: Bench, secret: dict[str, str], *, has_conditions: bool
+) -> None:
     unplaced, without = bench.started("n1"), bench.started("n2")
     bench.server.nodes["n1"]["spec"]["taints"] = [{"key": "own", "effect": "NoSchedule"}]
-    bench.server.runs_pods = True  # the Secret is missing
+    bench.server.secrets["benchlock-worker"] = secret  # without the token
+    bench.server.has_sandbox_conditions = has_conditions
+    bench.server.runs_pods = True
     bench.act()
     assert bench.cluster.wait(50) == {}
-    reports = bench.cluster.wait(50)
-    assert "had taints" in reports[unplaced].message
-    assert reports[without].message == 'CreateContainerConfigError: secret "benchlock-worker" not found'
+    reports = {**bench.cluster.wait(50)}
+    assert reports[unplaced].message.startswith("unschedulable: 0/2 nodes are available: ")
+    assert has_conditions == (without in reports)
+    if not has_conditions:
+        assert bench.cluster.wait(1000) == {}
+        reports |= bench.cluster.wait(150)
+    assert "check the Secret" in reports[without].message
     assert bench.server.jobs == {}
+
+
+def test_a_pod_whose_image_is_pulled_for_minutes_is_waited_for(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    assert bench.cluster.wait(1000) == {}
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    assert bench.cluster.wait(1) == {node: WorkerReport(0, "n1", 1)}
 
 
 def test_a_job_without_a_pod_is_given_up_unless_kueue_holds_it(bench: Bench) -> None:
@@ -269,6 +330,26 @@ def test_a_creation_whose_answer_was_lost_is_not_done_twice(bench: Bench) -> Non
     assert len(bench.server.created) == 1
 
 
+def test_a_conflict_that_is_no_equal_name_is_not_an_adoption(bench: Bench) -> None:
+    bench.add_node("n1")
+    (node,) = bench.cluster.nodes()
+    document = render_worker(TEMPLATE, node.name, Resources(1000))
+    bench.server.faults.append(409)
+    with pytest.raises(UnavailableError, match="cannot create it now"):
+        bench.api.create("jobs", document)
+    assert bench.api.create("jobs", document)
+    assert not bench.api.create("jobs", document)
+
+
+def test_a_job_that_is_being_deleted_is_reported_once(bench: Bench) -> None:
+    node = bench.started()
+    bench.act()
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    (job,) = bench.server.jobs.values()
+    job["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z"
+    assert bench.cluster.wait(1) == {node: WorkerReport(-1, message="its Job was deleted")}
+
+
 def test_a_server_that_is_away_ends_no_worker(bench: Bench) -> None:
     node = bench.started()
     bench.act()
@@ -282,8 +363,12 @@ def test_a_server_that_is_away_ends_no_worker(bench: Bench) -> None:
 def test_an_answer_that_is_too_large_is_not_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.add_node("n1")
     monkeypatch.setattr(kubernetes_api, "MAX_BYTES", 100)
-    with pytest.raises(UnavailableError, match="more than 100 bytes"):
-        bench.api.list_all("nodes", NodeObject)
+    for _ in range(2):  # the second meets no rest of the first
+        with pytest.raises(UnavailableError, match="more than 100 bytes"):
+            bench.api.list_all("nodes", NodeObject)
+    monkeypatch.undo()
+    assert len(bench.api.list_all("nodes", NodeObject)) == 1
+    assert bench.clock.time == 0, "a request was repeated"
 
 
 def test_an_invalid_document_of_the_server_is_no_traceback(bench: Bench) -> None:

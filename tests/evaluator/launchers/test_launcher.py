@@ -1,26 +1,21 @@
 """A launcher keeps one worker on each node that fits a queued job, and asks for nodes where jobs wait for long."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
-from msgspec import structs
 from sqlalchemy import Engine
 
-from benchlock.artifacts.digest import Digest
-from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.evaluator.launchers.launcher import Launcher, Node, NodeSize, find_node_size
 from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, JobState, MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.auth.permissions import ForbiddenError, TokenRefusedError
-from benchlock.registry.lock.lockfile import Lock
 from tests.support.evaluator.queues import ANY, ARM, BOOT, LOCKS, PINNED, TIMES, Ticking, facts, queue_of, wish
-from tests.support.resolution.variants import variant
 
-LOCK = variant({}).lock
 ONE, TWO = (Node(f"id{number}", f"n{number}", "", 2, 0) for number in (1, 2))
-SIZE = NodeSize(LOCK.limits.cpus, 0)
+SIZE = NodeSize(ARM.cpus, 0)
 
 
 @dataclass
@@ -56,27 +51,21 @@ class Bench:
     time: float = 0.0
     said: list[str] = field(default_factory=list)
     cluster: Nodes = field(default_factory=Nodes)
-    unreadable: dict[Digest, BenchlockError] = field(default_factory=dict)
+    able: bool = True
 
     def __post_init__(self) -> None:
-        self.launcher = Launcher(self.queue, self.cluster, self.fetch, self.said.append, lambda: self.time)
-
-    def fetch(self, lock: Digest) -> Lock:
-        """The lock that all jobs have, or the error that a test states."""
-        if (error := self.unreadable.get(lock)) is not None:
-            raise error
-        return LOCK
+        self.launcher = Launcher(self.queue, self.cluster, lambda _: self.able, self.said.append, lambda: self.time)
 
     def look(self, seconds: float = 0.0) -> list[str]:
         """The nodes that get a worker after so many seconds."""
         self.time += seconds
         self.cluster.started.clear()
-        self.launcher.look()
+        self.launcher.run_round()
         return self.cluster.started
 
     def ended(self, node: Node, code: int = 0, jobs: int = 0) -> None:
         machine = "" if code else node.name
-        self.launcher.note({node: WorkerReport(code, machine, jobs, "it says why" if code else "")})
+        self.launcher.record_reports({node: WorkerReport(code, machine, jobs, "it says why" if code else "")})
 
     def enrol(self, node: Node, arch: str = "amd64") -> None:
         self.queue.enrol(MachineId(node.name), BOOT, facts(arch=arch))
@@ -235,14 +224,12 @@ def test_of_many_jobs_a_few_are_explained_at_a_time_until_one_needs_a_node(
     assert bench.cluster.requested == {SIZE}
 
 
-def test_a_job_whose_lock_cannot_be_read_is_said_once_and_the_others_show_their_demand(bench: Bench) -> None:
-    bench.unreadable[LOCKS[1]] = IntegrityError("the lock has another digest")
-    bad, _ = bench.queue.submit(wish(ARM, lock=LOCKS[1])), bench.queue.submit(wish(ARM))
-    for _ in range(4):
-        bench.look(seconds=30)
-    assert bench.cluster.requested == {SIZE}
-    said = [text for text in bench.said if "another digest" in text]
-    assert said == [f"{bad.id}: no node is requested for jobs of its lock: the lock has another digest"]
+def test_a_job_that_no_worker_of_the_launcher_may_run_shows_no_demand(bench: Bench) -> None:
+    bench.able = False
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.look(seconds=30)
+    assert bench.cluster.requested == frozenset()
 
 
 def test_a_job_that_cannot_be_explained_is_said_once_and_the_others_show_their_demand(
@@ -266,8 +253,13 @@ def test_a_job_that_cannot_be_explained_is_said_once_and_the_others_show_their_d
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no answer"), TokenRefusedError("the token has expired")])
-def test_a_queue_that_is_away_or_refuses_the_token_is_no_fault_of_a_lock(bench: Bench, error: BenchlockError) -> None:
-    bench.unreadable[LOCKS[0]] = error
+def test_a_queue_that_is_away_or_refuses_the_token_is_no_fault_of_a_lock(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: BenchlockError
+) -> None:
+    def refuse(_job: JobId) -> Explanation:
+        raise error
+
+    monkeypatch.setattr(bench.queue, "explain", refuse)
     bench.queue.submit(wish(ARM))
     bench.look()
     with pytest.raises(type(error)):
@@ -278,7 +270,6 @@ def test_a_job_that_is_older_than_many_others_shows_its_demand(bench: Bench) -> 
     for node in (ONE, TWO):
         bench.enrol(node)
     old = bench.queue.submit(wish(ARM, lock=LOCKS[1]))
-    bench.unreadable[LOCKS[0]] = IntegrityError("the lock of the newer jobs has another digest")
     for _ in range(210):
         bench.queue.submit(wish())
     bench.look()
@@ -319,6 +310,35 @@ def test_a_new_node_that_runs_no_job_is_not_followed_by_others_at_once(bench: Be
     assert bench.cluster.requested == frozenset()
     bench.look(seconds=600)
     assert bench.cluster.requested == {SIZE}
+
+
+def test_a_demand_that_ends_without_a_node_is_not_repeated_at_once(bench: Bench) -> None:
+    bench.queue.submit(wish(ARM))
+    bench.look()
+    bench.look(seconds=30)
+    bench.cluster.arrived = {SIZE: ""}
+    bench.look()
+    assert "no node with" in bench.said[-1]
+    bench.look(seconds=590)
+    assert bench.cluster.requested == frozenset()
+    bench.look(seconds=20)
+    assert bench.cluster.requested == {SIZE}
+
+
+def test_a_node_whose_gpus_appear_after_its_first_worker_gets_another_one(bench: Bench) -> None:
+    bench.cluster.alive = (ONE,)
+    bench.enrol(ONE, "arm64")
+    bench.queue.submit(wish(ANY))
+    bench.look()
+    bench.ended(ONE)
+    assert bench.look(seconds=60) == []
+    bench.cluster.alive = (replace(ONE, gpus=1),)
+    assert bench.look() == ["n1"]
+
+
+def test_nodes_are_not_listed_without_a_job(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.cluster, "nodes", lambda: pytest.fail("they are listed"))
+    assert bench.look() == []
 
 
 def test_a_machine_of_another_token_is_said_and_the_others_get_workers(
@@ -362,11 +382,9 @@ def test_a_queue_that_is_away_is_said_once_and_waited_for(bench: Bench, monkeypa
     assert bench.said == ["the database does not answer"]
 
 
-def test_a_lock_for_accelerators_alone_needs_a_node_with_them() -> None:
-    platform = structs.replace(LOCK.image.platforms[0], device="cuda")
-    image = structs.replace(LOCK.image, platforms=(platform,))
-    request = {**LOCK.request, "hardware": {"accelerator": {"count": 2}}}
-    lock = structs.replace(LOCK, image=image, request=request, limits=structs.replace(LOCK.limits, cpus=3))
-    assert find_node_size(lock) == NodeSize(3, 2)
-    assert find_node_size(structs.replace(lock, request=LOCK.request)) == NodeSize(3, 1)
+def test_a_job_for_accelerators_alone_needs_a_node_with_them() -> None:
+    platforms = (replace(ANY.platforms[0], device="cuda"),)
+    wants = replace(ANY, platforms=platforms, hardware={"accelerator": {"count": 2}}, cpus=3)
+    assert find_node_size(wants) == NodeSize(3, 2)
+    assert find_node_size(replace(wants, hardware={})) == NodeSize(3, 1)
     assert str(NodeSize(3, 2)) == "3 CPUs and 2 GPUs"

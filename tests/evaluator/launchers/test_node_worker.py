@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 
-from benchlock.evaluator.launchers.node_worker import WorkerOrder, run_worker
+from benchlock.evaluator.launchers.node_worker import WorkerOrder, describe_error, run_worker
 from benchlock.evaluator.launchers.tethered_process import tether
 
 STARTER = """
@@ -50,3 +50,9 @@ def test_a_worker_that_cannot_start_is_reported_with_what_it_said() -> None:
     assert (report.code, report.machine, report.jobs) == (2, "", 0)
     assert report.message.startswith("http://bench.example is not encrypted")
     assert "; next: " in report.message
+
+
+def test_an_error_of_an_engine_is_one_line() -> None:
+    assert describe_error(ValueError("a\n\nb")) == "a; b"
+    assert describe_error(ValueError()) == "ValueError"
+    assert len(describe_error(ValueError("a" * 10_000))) == 500

@@ -1,5 +1,6 @@
 """The Jobs for Kubernetes are valid, confined, pinned, and free of secrets."""
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -22,7 +23,17 @@ from benchlock.evaluator.launchers.pod_manifests import (
 
 IMAGE = f"registry.example.org:5000/benchlock@sha256:{'a' * 64}"
 TEMPLATE = WorkerTemplate("https://bench.example", IMAGE, "benchlock-worker")
-FULL = WorkerTemplate("https://bench.example", IMAGE, "own", "measurements", private_ca=True, allow_code=True)
+FULL = WorkerTemplate(
+    "https://bench.example",
+    IMAGE,
+    "own",
+    "measurements",
+    "lab-",
+    (("pool", "bench"),),
+    ("nvidia.com/gpu",),
+    private_ca=True,
+    allow_code=True,
+)
 FREE = Resources(3920, 7 << 30, 2)
 LONG = f"ip-10-0-0-1.{'a' * 200}.internal"
 
@@ -54,6 +65,7 @@ def test_a_worker_is_pinned_takes_what_is_free_and_is_alone(template: WorkerTemp
     (container,) = spec["containers"]
     amounts = {"memory": str(7 << 30), "nvidia.com/gpu": "2"}
     assert container["resources"] == {"requests": {"cpu": "3920m", **amounts}, "limits": amounts}
+    assert container["args"][container["args"].index("--cpus") + 1] == "3", "whole ones that are requested"
 
 
 @pytest.mark.parametrize("job", [render_worker(FULL, "n1", FREE), render_demand(FULL, NodeSize(4, 1), ["n1"])])
@@ -94,6 +106,18 @@ def test_kueue_admits_what_waits_suspended_and_is_not_asked_without_a_queue() ->
     assert job["spec"]["suspend"] is False
 
 
+@pytest.mark.parametrize("job", [render_worker(FULL, "n1", FREE), render_demand(FULL, NodeSize(4, 1), ["n1"])])
+def test_pods_run_on_the_chosen_nodes(job: dict[str, Any]) -> None:
+    spec = valid(job)
+    assert spec["nodeSelector"] == {"pool": "bench"}
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+def test_a_demand_ends_without_its_launcher_and_a_worker_does_not() -> None:
+    assert render_demand(TEMPLATE, NodeSize(4, 1), [])["spec"]["activeDeadlineSeconds"] == 3600
+    assert "activeDeadlineSeconds" not in render_worker(TEMPLATE, "n1", FREE)["spec"]
+
+
 def test_a_demand_fits_no_node_of_today_and_says_so() -> None:
     job = render_demand(TEMPLATE, NodeSize(4, 1), ["n1", "n2"])
     spec = valid(job)
@@ -109,10 +133,11 @@ def test_an_image_without_a_digest_is_refused(image: str) -> None:
 
 
 def test_names_tell_nodes_and_registries_apart() -> None:
-    assert name_machine("n1") == "n1"
-    assert len({name_machine(LONG), name_machine(f"{LONG}x")}) == 2
-    assert max(len(name_machine(LONG)), len(name_machine("n" * 64))) == 64
+    assert name_machine(TEMPLATE, "n1") == "n1"
+    assert len({name_machine(TEMPLATE, LONG), name_machine(TEMPLATE, f"{LONG}x")}) == 2
+    assert max(len(name_machine(TEMPLATE, LONG)), len(name_machine(TEMPLATE, "n" * 64))) == 64
     other = WorkerTemplate("https://other.example", IMAGE, "benchlock-worker")
+    assert name_machine(FULL, "n1") == "lab-n1"
     names = {name_worker(template, node) for template in (TEMPLATE, other) for node in ("n1", "n.1", "n-1", LONG)}
     assert len(names) == 8
 
@@ -140,4 +165,7 @@ def test_quantities_are_those_of_kubernetes(text: str, value: int | Fraction) ->
 def test_resources_are_read_and_never_less_than_nothing() -> None:
     found = read_resources({"cpu": "3920m", "memory": "1Ki", "nvidia.com/gpu": "1", "pods": "110"})
     assert found == Resources(3920, 1024, 1)
+    fractions = {"cpu": "100500u", "memory": "107374182400m"}  # 0.1Gi
+    assert read_resources(fractions) == Resources(100, 107_374_182)
+    assert read_resources(fractions, math.ceil) == Resources(101, 107_374_183)
     assert found - Resources(4000, 24, 2) == Resources(0, 1000, 0)

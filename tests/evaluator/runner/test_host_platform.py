@@ -7,6 +7,7 @@ import pytest
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.records.run_types import HOST_FACTS, MAY_BE_NONE
+from benchlock.evaluator.runner import host_platform
 from benchlock.evaluator.runner.host_platform import choose_cpus, parse_cpuinfo, read_governor, this_host
 
 CPUINFO = """\
@@ -33,6 +34,11 @@ def test_the_host_says_what_the_kernel_says() -> None:
     assert list(host.cpu_flags) == sorted(host.cpu_flags)
     assert host.facts.platform == f"linux/{host.arch}"
     assert (host.facts.cpus, host.facts.memory) == (len(host.cpus), host.memory)
+
+
+def test_the_memory_is_what_the_control_group_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_platform, "find_memory", lambda: 1 << 20)
+    assert this_host().facts.memory == 1 << 20
 
 
 def test_cpuinfo_is_that_of_the_first_processor() -> None:

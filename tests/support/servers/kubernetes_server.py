@@ -5,6 +5,7 @@ run them as processes of this checkout; a Job controller tells their ends. What 
 """
 
 import json
+import math
 import signal
 import socket
 import threading
@@ -29,16 +30,16 @@ from tests.support.system.deployed import ROOT
 Document = dict[str, Any]
 _VERSION: Final = "1.37"
 _NAMED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_REASONS: Final = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "AlreadyExists"}
+_REASONS: Final = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}
 _ROLES: Final = ROOT / "deploy" / "kubernetes" / "controller" / "controller.yaml"
 CLOSE: Final = 0
 """A fault: the connection is closed in place of an answer."""
 
 
 class RefusedRequest(Exception):  # noqa: N818 - of the double, as an answer
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.reason = status, reason or _REASONS.get(status, "")
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class KubernetesServer:
     created: list[Document] = field(default_factory=list)
     placed: list[tuple[str, str]] = field(default_factory=list)
     runs_pods: bool = True
+    has_sandbox_conditions: bool = True
+    """Whether kubelets tell that volumes are missing (since 1.29)."""
 
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
@@ -104,9 +107,18 @@ class KubernetesServer:
 
     # What a test does to the cluster
 
-    def add_node(self, name: str, cpus: str = "2", gpus: str = "", *, taint: str = "", is_ready: bool = True) -> None:
+    def add_node(
+        self,
+        name: str,
+        cpus: str = "2",
+        gpus: str = "",
+        *,
+        taint: str = "",
+        pool: str = "",
+        is_ready: bool = True,
+    ) -> None:
         amounts = {"cpu": cpus, "memory": "4Gi", **({"nvidia.com/gpu": gpus} if gpus else {})}
-        labels = {"kubernetes.io/hostname": name}
+        labels = {"kubernetes.io/hostname": name, **({"pool": pool} if pool else {})}
         node: Document = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -240,7 +252,11 @@ class KubernetesServer:
         terms = affinity.get("nodeAffinity", {}).get(_NAMED, {}).get("nodeSelectorTerms", [])
         if terms and not any(all(_matches(field, name) for field in term["matchFields"]) for term in terms):
             return "node affinity did not match"
-        if node["spec"].get("taints") or node["status"]["conditions"][0]["status"] != "True":
+        if not pod["spec"].get("nodeSelector", {}).items() <= node["metadata"]["labels"].items():
+            return "node selector did not match"
+        tolerated = {one["key"] for one in pod["spec"].get("tolerations", ())}
+        taints = {one["key"] for one in node["spec"].get("taints", ())}
+        if taints - tolerated or node["status"]["conditions"][0]["status"] != "True":
             return "had taints, or was not ready"
         beside = [one for one in self.pods.values() if one["spec"].get("nodeName") == name and not _is_over(one)]
         if not _covers(read_resources(node["status"]["allocatable"]), sum_resources(map(_requests, [pod, *beside]))):
@@ -266,12 +282,14 @@ class KubernetesServer:
             del self.pods[name]
 
     def _has_secrets(self, pod: Document) -> bool:
-        wanted = [one["secret"]["secretName"] for one in pod["spec"].get("volumes", ()) if "secret" in one]
-        missing = [name for name in wanted if name not in self.secrets]
-        if missing:
-            waiting = {"reason": "CreateContainerConfigError", "message": f'secret "{missing[0]}" not found'}
-            pod["status"]["containerStatuses"] = [_container_status({"waiting": waiting})]
-        return not missing
+        volumes = [one["secret"] for one in pod["spec"].get("volumes", ()) if "secret" in one]
+        wanted = [(volume["secretName"], item["key"]) for volume in volumes for item in volume["items"]]
+        if all(key in self.secrets.get(name, {}) for name, key in wanted):
+            return True
+        pod["status"]["containerStatuses"] = [_container_status({"waiting": {"reason": "ContainerCreating"}})]
+        if self.has_sandbox_conditions and len(pod["status"]["conditions"]) == 1:
+            pod["status"]["conditions"].append({"type": "PodReadyToStartContainers", "status": "False"})
+        return False
 
     def _end(self, pod: Document, end: Document) -> None:
         is_well = end["exitCode"] == 0 and pod["status"].get("reason") != "Evicted"
@@ -332,7 +350,7 @@ class KubernetesServer:
         if len(name) > 63 or any(len(one["values"]) != 1 for one in fields):
             raise RefusedRequest(422, "a name is too long, or a field has several values")
         if name in self.jobs:
-            raise RefusedRequest(409, f'jobs.batch "{name}" already exists')
+            raise RefusedRequest(409, f'jobs.batch "{name}" already exists', "AlreadyExists")
         job["metadata"] |= {"namespace": namespace, "uid": str(uuid4()), "creationTimestamp": _now()}
         job["status"] = {}
         self.jobs[name] = job
@@ -372,12 +390,11 @@ def _make_handler(server: KubernetesServer) -> type[BaseHTTPRequestHandler]:
                 document = server.answer(self.command, self.path, token, body, fault)
             except RefusedRequest as refusal:
                 status = refusal.status
-                reason = _REASONS.get(status, "")
                 document = {
                     "kind": "Status",
                     "status": "Failure",
                     "message": str(refusal),
-                    "reason": reason,
+                    "reason": refusal.reason,
                     "code": status,
                 }
             text = json.dumps(document).encode()
@@ -409,11 +426,12 @@ def _parse(path: str) -> tuple[str, str, str]:
 def _is_selected(one: Document, namespace: str, query: Mapping[str, str]) -> bool:
     metadata = one["metadata"]
     labels = dict(part.split("=") for part in query.get("labelSelector", "").split(",") if part)
-    node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+    field, _, value = query.get("fieldSelector", "").partition("=")
+    fields = {"": "", "metadata.name": metadata["name"], "spec.nodeName": one["spec"].get("nodeName", "")}
     return (
         (not namespace or metadata.get("namespace") == namespace)
         and labels.items() <= metadata.get("labels", {}).items()
-        and (not node or one["spec"].get("nodeName") == node)
+        and bool(fields[field] == value)
     )
 
 
@@ -428,7 +446,7 @@ def _matches(field: Mapping[str, Any], name: str) -> bool:
 
 
 def _requests(pod: Document) -> Resources:
-    return sum_resources(read_resources(one["resources"]["requests"]) for one in pod["spec"]["containers"])
+    return sum_resources(read_resources(one["resources"]["requests"], math.ceil) for one in pod["spec"]["containers"])
 
 
 def _covers(whole: Resources, part: Resources) -> bool:

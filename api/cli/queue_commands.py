@@ -1,6 +1,7 @@
 """Commands for the job queue: worker, jobs, cancel, explain, machines, shares and cluster."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -330,13 +331,38 @@ def _parse_labels(
 ) -> tuple[tuple[str, str], ...]:
     pairs = [text.partition("=") for text in texts]
     for key, equals, value in pairs:
-        if not (key and equals) or "," in value:
+        if not equals or not _LABEL_KEY.fullmatch(key) or "," in value:
             raise InvalidInputError(
                 f"invalid label {key + equals + value!r}",
                 where="--node-selector",
                 next_step="write KEY=VALUE, and the option again for another label",
             )
     return tuple((key, value) for key, _, value in pairs)
+
+
+_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9./_-]*")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+
+
+def _check_taint_keys(_context: click.Context, _parameter: click.Parameter, keys: tuple[str, ...]) -> tuple[str, ...]:
+    for key in keys:
+        if not _LABEL_KEY.fullmatch(key):
+            raise InvalidInputError(
+                f"invalid key of a taint {key!r}",
+                where="--toleration",
+                next_step="write the key alone, without value and effect, such as nvidia.com/gpu",
+            )
+    return keys
+
+
+def _check_prefix(_context: click.Context, _parameter: click.Parameter, prefix: str) -> str:
+    if prefix and not _PREFIX.fullmatch(prefix):
+        raise InvalidInputError(
+            f"invalid prefix of machine names {prefix!r}",
+            where="--machine-prefix",
+            next_step="write 1 to 32 letters, digits, '.', '_' and '-', the first a letter or a digit",
+        )
+    return prefix
 
 
 @cluster.command("kubernetes")
@@ -350,7 +376,9 @@ def _parse_labels(
 @click.option(
     "--context", metavar="NAME", default="", help="Context of the kubeconfig; default: this pod, or the current."
 )
-@click.option("--machine-prefix", metavar="TEXT", default="", help="Start of the machines' names, before the node's.")
+@click.option(
+    "--machine-prefix", metavar="TEXT", default="", callback=_check_prefix, help="Prefix of the nodes' machine names."
+)
 @click.option(
     "--node-selector",
     "labels",
@@ -360,7 +388,12 @@ def _parse_labels(
     help="Only nodes with this label; repeatable.",
 )
 @click.option(
-    "--toleration", "tolerations", metavar="KEY", multiple=True, help="Also nodes with this taint; repeatable."
+    "--toleration",
+    "tolerations",
+    metavar="KEY",
+    multiple=True,
+    callback=_check_taint_keys,
+    help="Also nodes with a taint of this key; repeatable.",
 )
 @click.option("--allow-code", is_flag=True, help="Also run code of models.")
 @click.pass_obj

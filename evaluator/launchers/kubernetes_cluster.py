@@ -15,7 +15,7 @@ from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.launchers.kubernetes_api import KubernetesApi, connect
 from benchlock.evaluator.launchers.kubernetes_objects import JobObject, NodeObject, PodObject, WorkerAnswer
 from benchlock.evaluator.launchers.launcher import Node, NodeSize
-from benchlock.evaluator.launchers.node_worker import NO_CODE, WorkerReport, shorten
+from benchlock.evaluator.launchers.node_worker import WorkerReport, shorten
 from benchlock.evaluator.launchers.pod_manifests import (
     CPUS,
     DEMAND,
@@ -104,13 +104,17 @@ class KubernetesCluster:
         """
         name = name_worker(self._template, node.name)
         free = self._find_free(node)
-        if free.millicpus >= _MIN_MILLICPUS:
-            self._api.create("jobs", render_worker(self._template, node.name, free))
-        elif name not in {job.metadata.name for job in self._list_jobs(WORKER)}:
-            message = f"insufficient CPU: {free.millicpus / 1000:g} of {node.cpus:g} free; a worker needs 1"
-            self._full_nodes[node] = WorkerReport(NO_CODE, message=message)
+        is_free = free.millicpus >= _MIN_MILLICPUS
+        if is_free and self._api.create("jobs", render_worker(self._template, node.name, free)):
+            self._workers[name] = node
             return
-        self._workers[name] = node
+        jobs = [job.metadata for job in self._list_jobs(WORKER) if job.metadata.name == name]
+        if jobs and not jobs[0].deletion_timestamp:
+            self._workers[name] = node
+            return
+        full = f"insufficient CPU: {free.millicpus / 1000:g} of {node.cpus:g} free; a worker needs 1"
+        message = "Kubernetes is still deleting the Job of its last worker" if jobs or is_free else full
+        self._full_nodes[node] = WorkerReport(None, message=message)
 
     def wait(self, seconds: float) -> Mapping[Node, WorkerReport]:
         """Wait until a worker ends; a pod that was deleted or evicted is a failure, whatever it had done.
@@ -142,7 +146,7 @@ class KubernetesCluster:
         """
         if not sizes and not self._may_have_demands:
             return {}
-        jobs = self._list_jobs(DEMAND)
+        jobs = [job for job in self._list_jobs(DEMAND) if not job.metadata.deletion_timestamp]
         nodes = self._read_nodes()  # later, so with that of an ended Job
         arrived: dict[NodeSize, str] = {}
         pending = set()
@@ -173,9 +177,8 @@ class KubernetesCluster:
         return node.is_usable(self._template.tolerations)
 
     def _list_jobs(self, role: str) -> list[JobObject]:
-        """List the Jobs of a role, without those that are being deleted."""
-        jobs = self._api.list_all("jobs", JobObject, labelSelector=self._select(role))
-        return [job for job in jobs if not job.metadata.deletion_timestamp]
+        """List the Jobs of a role; those that are being deleted are among them."""
+        return self._api.list_all("jobs", JobObject, labelSelector=self._select(role))
 
     def _select(self, role: str) -> str:
         return f"{NAME}={role},{REGISTRY}={self._template.registry_label}"
@@ -199,7 +202,7 @@ class KubernetesCluster:
         ended = {}
         for name, node in list(self._workers.items()):
             job = jobs.get(name)
-            report = WorkerReport(NO_CODE, message="its Job was deleted") if job is None else self._examine(job, pods)
+            report = WorkerReport(None, message="its Job was deleted") if job is None else self._examine(job, pods)
             if report is None:
                 continue
             ended[node] = report
@@ -228,7 +231,7 @@ class KubernetesCluster:
             self._waiting[job.metadata.name] = (patience, since)
         if self._clock() - since < patience:
             return None
-        return WorkerReport(NO_CODE, message=shorten(trouble or _UNKNOWN_TROUBLE))
+        return WorkerReport(None, message=shorten(trouble or _UNKNOWN_TROUBLE))
 
 
 def attach_cluster(context: str, namespace: str, template: WorkerTemplate) -> KubernetesCluster:
@@ -248,18 +251,18 @@ def attach_cluster(context: str, namespace: str, template: WorkerTemplate) -> Ku
 def _report(pods: Sequence[PodObject]) -> WorkerReport:
     """Return what the pod of a Job that is over says."""
     if not pods:
-        return WorkerReport(NO_CODE, message="its pod was deleted")
+        return WorkerReport(None, message="its pod was deleted")
     status = pods[0].status
     ends = [one.state.terminated for one in status.container_statuses if one.state.terminated is not None]
     if status.phase != "Succeeded" or not ends:
         messages = "; ".join(end.message if end.reason == "Error" else f"{end.reason}: {end.message}" for end in ends)
         evicted = f"{status.reason}: {status.message}".strip(": ")
-        code = next((end.exit_code for end in ends if end.exit_code), NO_CODE)
+        code = next((end.exit_code for end in ends if end.exit_code), None)
         return WorkerReport(code, message=shorten(evicted or messages) or "its pod failed")
     try:
         answer = msgspec.json.decode(ends[0].message, type=WorkerAnswer)
     except msgspec.DecodeError:
-        return WorkerReport(NO_CODE, message="not a worker of benchlock: invalid termination message")
+        return WorkerReport(None, message="not a worker of benchlock: invalid termination message")
     return WorkerReport(0, answer.machine, answer.jobs)
 
 

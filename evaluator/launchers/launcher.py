@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import BenchlockError, UnavailableError
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.launchers.node_worker import NO_CODE, WorkerReport
+from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import Explanation, Job, JobId, MachineId, Queue
 from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
@@ -166,8 +166,8 @@ class Launcher:
             else:
                 memory.failures += 1
                 memory.retry_at = now + min(2.0 ** min(memory.failures, _MAX_DOUBLINGS), _MAX_RETRY)
-                exit_code = "" if report.code == NO_CODE else f"its worker failed (exit code {report.code}): "
-                self.say(f"{node.name}: {exit_code}{report.message}")
+                prefix = "" if report.code is None else f"its worker failed (exit code {report.code}): "
+                self.say(f"{node.name}: {prefix}{report.message}")
             size = self._arrivals.pop(node.id, None)
             if size is not None and not report.jobs:
                 self._paused_until[size] = now + _USELESS_NODE_PAUSE

@@ -22,7 +22,6 @@ _PIPE_SECONDS: Final = 1.0
 _LINES: Final = 4
 """The number of last lines of a failed worker that are reported; an error has at most three."""
 _MAX_MESSAGE: Final = 500
-NO_CODE: Final = -1
 _OF_ENGINE: Final = ("RAY_", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Prefixes of variables that Ray sets in its processes: a worker sees the host as it does without Ray."""
 
@@ -67,13 +66,13 @@ class WorkerReport:
     """How a worker ended. It says nothing about results, which only the registry has.
 
     Attributes:
-        code: Its exit code, negative for a signal; ``NO_CODE`` if the engine started none or lost it.
+        code: Its exit code, negative for a signal; None if the engine started none or lost it.
         machine: Its machine; empty if it failed.
         jobs: The number of jobs that it ran.
         message: The last lines that it wrote, if it failed.
     """
 
-    code: int
+    code: int | None
     machine: str = ""
     jobs: int = 0
     message: str = ""

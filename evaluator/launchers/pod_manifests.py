@@ -31,7 +31,7 @@ _KEPT_SECONDS: Final = 600
 _GRACE_SECONDS: Final = 60
 """How long a worker may take to return its job after SIGTERM."""
 _DEMAND_SECONDS: Final = 3600
-"""How long a demand is pending: one that its launcher has left behind ends."""
+"""How long a demand is pending: one that its launcher has left behind ends. Kubernetes does not count suspension."""
 _LONGEST_MACHINE: Final = 64
 _DIGITS: Final = 12
 _UNITS: Final[Mapping[str, Fraction]] = {
@@ -85,7 +85,7 @@ class WorkerTemplate:
         image: The image of benchlock with its digest.
         token_secret: The name of the Secret whose key ``token`` is the token of the workers.
         queue: The name of a LocalQueue of Kueue; empty for none.
-        machine_prefix: What the names of machines begin with, to tell equal names of nodes in several clusters apart.
+        machine_prefix: The prefix of machine names, which tells equal names of nodes in several clusters apart.
         node_selector: The labels of the nodes that get workers, as keys and values; empty for all nodes.
         tolerations: The keys of the taints that workers tolerate.
         private_ca: Whether the Secret's key ``ca.crt`` is the CA of the registry's server.

@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.launchers.launcher import Node, NodeSize
-from benchlock.evaluator.launchers.node_worker import NO_CODE, WorkerOrder, WorkerReport, describe_error, run_worker
+from benchlock.evaluator.launchers.node_worker import WorkerOrder, WorkerReport, describe_error, run_worker
 
 MACHINE_LABEL: Final = "benchlock.org/machine"
 """The label of a node that names its machine, for nodes whose system ids do not, such as Kubernetes pods."""
@@ -65,7 +65,7 @@ class RayCluster:
         self._workers[work.remote(replace(self._order, machine=node.machine))] = node
 
     def wait(self, seconds: float) -> Mapping[Node, WorkerReport]:
-        """Wait until a worker ends; a worker that Ray lost ends with ``NO_CODE``."""
+        """Wait until a worker ends; a worker that Ray lost ends without a code."""
         if not self._workers:
             time.sleep(seconds)
             return {}
@@ -152,7 +152,7 @@ def _report(worker: Any) -> WorkerReport:  # noqa: ANN401 - a reference of Ray
     try:
         report = ray.get(worker)
     except ray.exceptions.RayError as error:
-        return WorkerReport(NO_CODE, message=describe_error(error))
+        return WorkerReport(None, message=describe_error(error))
     assert isinstance(report, WorkerReport)
     return report
 

@@ -343,7 +343,7 @@ class Explanation(Struct, frozen=True):
             ``COUNTED_AHEAD``.
         needs_machine: Whether it waits for a machine that is not there: it is queued and blocked, names no machine,
             and its owner may run more jobs.
-        requirements: What a machine must have for it; None if it is not queued.
+        requirements: What a machine must have for it; None unless it is queued or delayed.
     """
 
     job: Job

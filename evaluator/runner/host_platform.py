@@ -169,9 +169,14 @@ def available_cpus() -> tuple[int, ...]:
 
 
 def limit_cpus(count: int) -> None:
-    """Restrict this thread, and the threads and processes that it starts, to the ``count`` lowest of its CPUs."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, available_cpus()[:count])
+    """Restrict this thread, and the threads and processes that it starts, to the ``count`` lowest of its CPUs.
+
+    Raises:
+        UnavailableError: The operating system cannot restrict them.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise UnavailableError("this operating system cannot restrict the CPUs", next_step="do not limit the CPUs")
+    os.sched_setaffinity(0, available_cpus()[:count])
 
 
 def choose_cpus(available: Sequence[int], count: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The digits example in every framework and format: published, locked, run in a container, run again."""
+"""The digits example in every framework and format: published, locked, run in a container; some are run again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

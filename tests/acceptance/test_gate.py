@@ -50,6 +50,13 @@ def desk(built_once: Commands, tmp_path_factory: pytest.TempPathFactory) -> Desk
     return Desk(commands, folder, *(locked(commands, folder, request(name)) for name in ("good", "worse")))
 
 
+@pytest.fixture(scope="module")
+def run(desk: Desk) -> dict[str, Any]:
+    """A run of the better model."""
+    found: dict[str, Any] = desk.commands.done("run", desk.baseline)
+    return found
+
+
 def action() -> dict[str, Any]:
     document: dict[str, Any] = read_yaml((ACTION / "action.yml").read_text(), "action.yml").value
     return document
@@ -251,10 +258,9 @@ def test_a_comment_changes_no_verdict(works: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.image
-def test_the_action_passes_a_run_of_the_same_lock(desk: Desk, tmp_path: Path) -> None:
-    run = desk.commands.done("run", desk.baseline)["run"]
+def test_the_action_passes_a_run_of_the_same_lock(desk: Desk, run: dict[str, Any], tmp_path: Path) -> None:
     inputs = {
-        "baseline": run,
+        "baseline": run["run"],
         "candidate": str(desk.baseline),
         "margins": "top1=1%",
         "rounds": "1",
@@ -304,8 +310,7 @@ def test_the_document_of_a_gate_has_its_rates(desk: Desk) -> None:
 
 @pytest.mark.image
 @pytest.mark.parametrize("export_format", ["json", "csv", "markdown", "model-card", "badge"])
-def test_a_run_is_exported(desk: Desk, export_format: str, tmp_path: Path) -> None:
-    run = desk.commands.done("runs", "--limit", "1")["runs"][0]
+def test_a_run_is_exported(desk: Desk, run: dict[str, Any], export_format: str, tmp_path: Path) -> None:
     path = tmp_path / "out"
     words = ["export", run["run"], "--format", export_format, "--metric", "top1"]
     done = desk.commands.finished(*words, "-o", path)
@@ -318,9 +323,8 @@ def test_a_run_is_exported(desk: Desk, export_format: str, tmp_path: Path) -> No
 
 
 @pytest.mark.image
-def test_a_run_with_damaged_evidence_is_not_exported(desk: Desk) -> None:
+def test_a_run_with_damaged_evidence_is_not_exported(desk: Desk, run: dict[str, Any]) -> None:
     """Last: it damages a blob."""
-    run = desk.commands.done("show", desk.commands.done("runs", "--limit", "1")["runs"][0]["run"])
     digest = run["end"]["blobs"]["predictions"]["digest"].removeprefix("sha256:")
     blob = next(desk.commands.registry.joinpath("blobs").rglob(digest))
     content = blob.read_bytes()

@@ -210,6 +210,7 @@ def test_a_killed_run_is_abandoned(
     assert cut(registry, *words, when=lambda: measuring(registry)) == KILLED
     # Nobody has looked yet: this shows that the test would see what stays.
     if isolation == "container":
+        assert containers(registry)
         # It is removed once its engine answers again.
         without = replace(registry, engine="")
         assert without.done("runs")["runs"][0]["end"]["outcome"] == "abandoned"

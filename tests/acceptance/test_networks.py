@@ -50,8 +50,11 @@ def test_a_batch_that_exceeds_the_memory_passes_in_parts(published: Commands, tm
     assert measured(run).keys() == {"peak_memory@16", "batch_latency@16"}
 
 
-def test_a_batch_that_fits_the_memory_has_equal_outputs_in_parts(published: Commands, tmp_path: Path) -> None:
-    run = published.done("run", make_lock(published, "onnx", tmp_path, memory="4GiB"))
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_batch_that_fits_the_memory_has_equal_outputs_in_parts(
+    published: Commands, tmp_path: Path, name: str
+) -> None:
+    run = published.done("run", make_lock(published, name, tmp_path, memory="4GiB"))
     values = measured(run)
     assert values["outputs_equal@None"] == 1
     assert values["peak_memory@1"] > values["peak_memory@16"]

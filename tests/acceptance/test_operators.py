@@ -12,7 +12,7 @@ from tests.support.api.commands import Commands
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 
 OPERATORS = Path(__file__).parents[2] / "examples" / "operators"
-CASES = {"gemm-onnxruntime": 4, "gemm-pytorch": 4, "conv-tensorflow": 5}
+CASES = {"conv-onnxruntime": 5, "gemm-pytorch": 4, "conv-tensorflow": 5}
 MEASURED = {"operator_latency", "wrapper_overhead", "wrapper_overhead_share", "error_l2", "error_linf"}
 
 
@@ -66,7 +66,7 @@ def test_each_case_is_within_the_tolerance_in_each_framework(
 def test_a_rerun_is_bit_equal_and_a_process_computes_the_same(
     published: Commands, ran: Callable[[str], tuple[Path, dict[str, Any]]]
 ) -> None:
-    lock, first = ran("gemm-onnxruntime")
+    lock, first = ran("conv-onnxruntime")
     process = ("--isolation", "process", "--allow-code")
     verdict = published.done("rerun", lock, "--against", first["run"], *process)
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
@@ -76,6 +76,6 @@ def test_a_rerun_is_bit_equal_and_a_process_computes_the_same(
 def test_code_of_the_reference_runs_in_a_container_alone_unless_it_is_allowed(
     published: Commands, tmp_path: Path
 ) -> None:
-    lock = locked(published, "gemm-onnxruntime", tmp_path)
+    lock = locked(published, "conv-onnxruntime", tmp_path)
     error = published.error(5, "run", lock, "--isolation", "process")
     assert "the operator contains code (reference)" in str(error)

@@ -1,4 +1,4 @@
-"""Every command block of a tutorial works as printed, and prints what stands below it."""
+"""Every command block of a tutorial works, and prints what stands below it; timed phases are shorter than printed."""
 
 import os
 import shutil
@@ -45,6 +45,12 @@ def shorten(text: str) -> str:
     for printed, shorter in SHORTER.items():
         text = text.replace(printed, shorter)
     return text
+
+
+def test_what_is_shortened_is_in_the_tutorials_or_their_requests() -> None:
+    paths = [*TUTORIALS.glob("*.md"), *(ROOT / "examples" / "digits" / "requests").iterdir()]
+    texts = "".join(path.read_text() for path in paths)
+    assert all(printed in texts for printed in SHORTER)
 
 
 @pytest.fixture(scope="module")

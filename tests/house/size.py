@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 621,
-    "lines": 114_900,
+    "lines": 114_940,
     "imports inside functions": 141,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,

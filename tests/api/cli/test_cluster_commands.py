@@ -64,8 +64,16 @@ def test_the_attached_process_prints_as_much_as_the_command(flag: str, monkeypat
 
 def test_a_selector_of_nodes_is_a_label_each(capsys: pytest.CaptureFixture[str]) -> None:
     command = (*SERVER, "cluster", "kubernetes", "--image", f"benchlock@{DIGEST}", "--node-selector")
-    for text in ("pool", "=bench", "pool=bench,zone=a"):
+    for text in ("pool", "=bench", "pool=bench,zone=a", "pool,zone=a"):
         assert f"invalid label '{text}'" in error_of(capsys, *command, text)
+
+
+def test_a_taint_is_named_by_its_key_and_a_prefix_begins_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    command = (*SERVER, "cluster", "kubernetes", "--image", f"benchlock@{DIGEST}")
+    for text in ("bench=:NoSchedule", "", "bench:NoSchedule"):
+        assert f"invalid key of a taint '{text}'" in error_of(capsys, *command, "--toleration", text)
+    for text in ("_lab-", "lab/", "l" * 33):
+        assert f"invalid prefix of machine names '{text}'" in error_of(capsys, *command, "--machine-prefix", text)
 
 
 def test_a_worker_enrols_the_cpus_that_it_may_use(tmp_path: Path) -> None:

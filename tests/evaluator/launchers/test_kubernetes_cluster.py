@@ -214,14 +214,14 @@ def test_a_pod_that_kubernetes_ends_is_a_failure_whatever_it_wrote(bench: Bench,
         bench.server.finish_pod(pod, 137, "")
     bench.act()
     report = bench.cluster.wait(1)[node]
-    assert (report.code, report.jobs) == ((-1, 0) if name == "evict" else (137, 0))
+    assert (report.code, report.jobs) == ((None, 0) if name == "evict" else (137, 0))
     assert report.message == ("Evicted: The node was low on memory." if name == "evict" else "its pod failed")
 
 
 def test_a_job_that_somebody_deletes_is_a_failure(bench: Bench) -> None:
     node = bench.started()
     bench.server.jobs.clear()
-    assert bench.cluster.wait(1) == {node: WorkerReport(-1, message="its Job was deleted")}
+    assert bench.cluster.wait(1) == {node: WorkerReport(None, message="its Job was deleted")}
 
 
 def test_a_container_of_another_program_is_no_worker(bench: Bench) -> None:
@@ -347,7 +347,17 @@ def test_a_job_that_is_being_deleted_is_reported_once(bench: Bench) -> None:
     bench.end_worker("n1", WorkerReport(0, "n1", 1))
     (job,) = bench.server.jobs.values()
     job["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z"
-    assert bench.cluster.wait(1) == {node: WorkerReport(-1, message="its Job was deleted")}
+    assert bench.cluster.wait(1) == {node: WorkerReport(0, "n1", 1)}
+    assert bench.cluster.wait(1) == {}
+
+
+def test_a_job_that_is_being_deleted_is_not_adopted(bench: Bench) -> None:
+    node = bench.started()
+    (job,) = bench.server.jobs.values()
+    job["metadata"]["deletionTimestamp"] = "2026-11-29T12:00:00Z"
+    bench.cluster.start(node)
+    message = "Kubernetes is still deleting the Job of its last worker"
+    assert bench.cluster.wait(1) == {node: WorkerReport(None, message=message)}
 
 
 def test_a_server_that_is_away_ends_no_worker(bench: Bench) -> None:

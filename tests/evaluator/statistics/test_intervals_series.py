@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from benchlock.evaluator.statistics.confidence_intervals import (
     FEWEST_CALLS,
@@ -11,7 +12,7 @@ from benchlock.evaluator.statistics.confidence_intervals import (
     quantile,
     quantile_of_series,
 )
-from benchlock.evaluator.statistics.metric_types import Interval
+from benchlock.evaluator.statistics.metric_types import LEVEL, Interval
 from benchmarks.simulation.processes import Process, autoregressive, constant_queue, exponential_queue
 from benchmarks.simulation.within_runs import estimate_coverage
 
@@ -35,6 +36,15 @@ def test_the_interval_within_a_run_holds_the_truth_90_times_in_100(process: Proc
     found = estimate_coverage(process, calls, runs)
     assert found.given > 0.5
     assert found.held >= 0.90
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_at_its_level() -> None:
+    values = np.random.default_rng(1).normal(size=4096)
+    interval = mean_of_series(values)
+    assert interval.low is not None
+    assert interval.high is not None
+    error = values.std() / np.sqrt(count_independent(values))
+    assert (interval.high - interval.low) / (2 * error) == pytest.approx(stats.norm.ppf((1 + LEVEL) / 2), rel=1e-12)
 
 
 def test_what_takes_dependent_calls_for_independent_does_not() -> None:

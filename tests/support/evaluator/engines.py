@@ -80,7 +80,7 @@ class FakeBench:
         self.cluster.ended[self.cluster.running.pop(node)] = report
 
     def lose_worker(self, node: str) -> None:
-        self.end_worker(node, WorkerReport(-1, message="it was lost"))
+        self.end_worker(node, WorkerReport(None, message="it was lost"))
 
     def workers(self) -> list[str]:
         return sorted(self.cluster.running)
@@ -102,6 +102,7 @@ class KubernetesBench:
         self.act()
 
     def end_worker(self, node: str, report: WorkerReport) -> None:
+        assert report.code is not None
         message = report.message if report.code else json.dumps({"machine": report.machine, "jobs": report.jobs})
         self.server.finish_pod(self.pod(node), report.code, message)
         self.act()

@@ -28,14 +28,19 @@ Explanation. Which claims of papers on deep learning benchmarks can be regenerat
 `make claims` measures everything again and writes this page; it takes some ten minutes, once the frameworks are
 fetched. Numbers come from the records of runs, whose locks a row names by the first 12 digits of their ids; rows
 without a lock come from a benchmark or a simulation, which the same command repeats. The runs use process isolation and
-one CPU. The registry with the locks is not in git: `make claims` makes it in `.cache/claims/registry`, where it stays
-until the next measurement, and `benchlock --registry .cache/claims/registry rerun LOCK --isolation process
---allow-code` repeats a row. On another machine the locks have other ids.
+one CPU (level 3: two). A load above 2 means a busy host: the times of that section are tendencies. The registry with
+the locks is not in git: `make claims` makes it anew in `.cache/claims/registry`, also for one section (`ONLY=`), so
+it has the locks of the last measurement alone. Measure a section again to repeat a row of it, with
+`benchlock --registry .cache/claims/registry rerun LOCK --isolation process --allow-code`. The machine below is that of
+the last measurement; on another one the locks have other ids.
 
-*yes* is a claim that was found again, *partly* one of which only the method or only some cases were, and *no* one that
-was not, for the reason given. The levels of Deep500: [operators, level 0](#operators-deep500-level-0),
-[networks, level 1](#batches-in-parts-deep500-level-1), [training, level 2](#optimizers-deep500-level-2) (and
-[trainings](#trainings-mlperf-dawnbench-tbd)), and [distributed training, level 3](#distributed-steps-deep500-level-3).
+*yes* is a claim that was found again, *partly* one of which only the method or only some cases were, *no* one that was
+measured and not found, and *not measured* one that was not tried, for the reason given. The levels of Deep500:
+[operators, level 0](#operators-deep500-level-0), [networks, level 1](#batches-in-parts-deep500-level-1),
+[training, level 2](#optimizers-deep500-level-2) (and [trainings](#trainings-mlperf-dawnbench-tbd)), and
+[distributed training, level 3](#distributed-steps-deep500-level-3); [time and memory of a
+step](#time-and-memory-of-a-step-fathom-tbd). What was not measured of levels 1 to 3 is in
+[the last section](#not-measured).
 
 The papers:
 

@@ -33,9 +33,10 @@ def _list_rows(runs: Mapping[str, MeasuredRun]) -> Iterator[Row]:
     yield Row(
         "Deep500 L1: micro-batches avoid out-of-memory",
         f"peak at once → in {_LAST} parts: {'; '.join(texts)}",
-        "yes" if all(last < whole for whole, last in peaks.values()) else "partly",
-        "in a container of 500 MiB the batch runs out of memory at once and passes in 16 parts, in all three "
-        "frameworks (`tests/acceptance/test_networks.py`); processes have no limit, so these runs state the peaks; "
+        "partly" if all(last < whole for whole, last in peaks.values()) else "no",
+        "these locks allow 4 GiB and show the peaks alone, because processes have no limit; in a container of 500 MiB "
+        "the batch runs out of memory at once and passes in 16 parts, in all three frameworks "
+        "(`tests/acceptance/test_networks.py`, [the commands](../how-to/networks.md#measure)); "
         "whole calls are split, where Deep500 chooses sizes for each convolution",
         locks,
     )
@@ -54,7 +55,7 @@ def _list_rows(runs: Mapping[str, MeasuredRun]) -> Iterator[Row]:
         "Deep500 L1: micro-batches are slower in TensorFlow",
         f"time in {_LAST} parts / at once: " + "; ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items()),
         "yes" if ratios["tensorflow"] > 1 else "no",
-        "medians of consecutive calls of one run, not interleaved: they show a tendency",
+        "faster here; but these are medians of consecutive calls of one run, not interleaved: they show a tendency",
         locks,
     )
 

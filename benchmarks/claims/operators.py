@@ -49,7 +49,11 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
             cases += _read_cases(runs[-1], framework, described)
     cases.sort(key=lambda case: case.latency)
     yield from format_rows((_overhead_row(cases, runs), _accuracy_row(cases, runs), _gradient_row(cases, runs)))
-    yield "\nBy the length of a call (`operator_latency`); the interval is that of the overhead in µs:\n"
+    yield (
+        "\nNine sizes after DeepBench, scaled down for a CPU (`examples/operators`); the paper measured GPUs, so its "
+        "times are not comparable.\n"
+        "\nBy the length of a call (`operator_latency`); the interval is that of the overhead in µs:\n"
+    )
     heads = ("case", "framework", "a call", "overhead", "95 %", "share", "max(1 µs, 1 %)", "error", "of eps·√K")
     yield from format_table(heads, map(_format_case, cases))
 

@@ -36,15 +36,17 @@ def measure(laboratory: Laboratory) -> Iterator[str]:
     steps = laboratory.execute(runs["adam"], _STEPS, folder, str(_BLOCKS))
     differences = {name: _summarise(answer["differences"]) for name, answer in steps.items()}
     verdict = laboratory.commands.call("rerun", runs["adam"].file, *PROCESS)
+    agreement, bits = (verdict.document.get(key) for key in ("verdict", "predictions"))
     yield from format_rows(
         (
             _equality_row(equal, runs),
             _step_row(differences, runs["adam"]),
             Row(
-                "Deep500 L1, L2: the variance of repeated runs (its heat maps)",
-                f"a rerun of one lock is {verdict.document.get('verdict')}: {verdict.document.get('predictions')}",
-                "yes" if verdict.document.get("predictions") == "bit-equal" else "partly",
-                "the seed, threads and kernels are in the lock, so one kind of processor has no variance to plot",
+                "Deep500 L1, L2: heat maps of the variance of repeated runs",
+                f"a rerun of a training of one epoch is {agreement}: {bits}",
+                "partly" if bits == "bit-equal" else "no",
+                "the seed, threads and kernels are in the lock, so one kind of processor has no variance to plot; "
+                "level 2 alone",
                 abbreviate(runs["adam"]),
             ),
         )

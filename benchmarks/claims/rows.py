@@ -11,7 +11,7 @@ class Row:
 
     claim: str
     measured: str
-    answer: Literal["yes", "partly", "no"]
+    answer: Literal["yes", "partly", "no", "not measured"]
     reason: str
     locks: str = "-"
 

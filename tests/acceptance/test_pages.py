@@ -202,7 +202,8 @@ def test_every_link_leads_to_something_and_no_page_has_anything_inline(
         )
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1100, "dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1100])
 def test_every_page_is_accessible_and_fits(
     browser: Browser, site: Served, paths: list[str], scheme: Literal["light", "dark"], width: int
 ) -> None:

@@ -97,28 +97,31 @@ def test_a_report_on_a_training_shows_its_curve_and_its_repeats(
         assert f"sha256:{subjects[f'weights-{repeat}']['sha256']}" == facts["weights"]
 
 
-def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(published: Commands, tensorflow: Trained) -> None:
-    """Of TensorFlow; that PyTorch repeats its bits is what the tests of the custom optimizer and the schedule show."""
-    lock, run = tensorflow
-    first = published.done("promote", run["run"], "--as", "digits-again@1.0.0")
+@pytest.mark.parametrize("framework", ["pytorch", "tensorflow"])
+def test_a_rerun_has_equal_bits_and_promotes_to_the_same_model(
+    published: Commands, framework: str, request: pytest.FixtureRequest
+) -> None:
+    lock, run = request.getfixturevalue(framework)
+    name = f"digits-again-{framework}"
+    first = published.done("promote", run["run"], "--as", f"{name}@1.0.0")
     verdict = published.done("rerun", lock, "--against", run["run"])
     (speed,) = published.done("compare", run["run"], verdict["run"], "--mlperf")["speeds"]
     assert (speed["answer"], speed["ratio"], speed["repeats"]) == ("undecided", 1, [REPEATS, REPEATS])
     assert (verdict["verdict"], verdict["predictions"]) == ("reproduced", "bit-equal"), verdict
-    second = published.done("promote", verdict["run"], "--as", "digits-again@1.0.0")
+    second = published.done("promote", verdict["run"], "--as", f"{name}@1.0.0")
     assert (first["changed"], second["changed"]) == (True, False)
     assert first["digest"] == second["digest"]
-    origin = published.done("why", "model/digits-again")
+    origin = published.done("why", f"model/{name}")
     facts = run["end"]["details"]["training"]["repeats"][0]
     assert origin["trained"] == {"lock": run["lock"], "repeat": 0, "seed": SEEDS[0], "weights": facts["weights"]}
     assert origin["artifacts"]["dataset"] == "dataset/digits@1.0.0"
     assert origin["run"] in (run["run"], verdict["run"])
     for trained_here in (run["run"], verdict["run"]):
         published.done("hide", trained_here, "--reason", "a test of origins")
-    assert published.done("why", "model/digits-again")["run"] is None
+    assert published.done("why", f"model/{name}")["run"] is None
     for trained_here in (run["run"], verdict["run"]):
         published.done("hide", trained_here, "--undo")
-    other = published.error(2, "promote", run["run"], "--as", "digits-again@1.0.0", "--repeat", "1")
+    other = published.error(2, "promote", run["run"], "--as", f"{name}@1.0.0", "--repeat", "1")
     assert "already published with different content" in str(other)
 
 

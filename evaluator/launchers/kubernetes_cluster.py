@@ -135,10 +135,10 @@ class KubernetesCluster:
             self._pause(min(_POLL, left))
 
     def request(self, sizes: frozenset[NodeSize]) -> Mapping[NodeSize, str]:
-        """Keep a Job pending for each size that runs on no node of today.
+        """Keep a Job pending for each size, which fits no existing node.
 
-        Cluster autoscalers see its pod and add a node that is large enough. The Job keeps the list of nodes with which
-        it was created: another node of the size, whoever added it, has arrived.
+        Cluster autoscalers see its pod and add a node that is large enough. The Job lists the nodes at its creation;
+        any other node of the size counts as arrived.
 
         Raises:
             RefusedError: A permission is missing.

@@ -74,10 +74,10 @@ class RayCluster:
         return {self._workers.pop(reference): _report(reference) for reference in ended}
 
     def request(self, sizes: frozenset[NodeSize]) -> Mapping[NodeSize, str]:
-        """Keep a task pending for each size that runs on no node of today.
+        """Keep a task pending for each size, which fits no existing node.
 
-        Ray's autoscaler sees the task and adds a node that is large enough. The task ends there at once. Another node
-        of the size than those of the task's start, whoever added it, has arrived.
+        Ray's autoscaler sees the task and adds a node that is large enough. The task ends there at once. Any
+        node of the size that was not there when the task was submitted counts as arrived.
         """
         ended = {size for size, (_, task) in self._demands.items() if ray.wait([task], timeout=0)[0]}
         nodes = {node["NodeID"]: node["Resources"] for node in self._alive()}  # later, so with that of an ended task

@@ -175,7 +175,9 @@ def limit_cpus(count: int) -> None:
         UnavailableError: The operating system cannot restrict them.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise UnavailableError("this operating system cannot restrict the CPUs", next_step="do not limit the CPUs")
+        raise UnavailableError(
+            "this operating system cannot restrict the CPUs", next_step="start the worker without a limit of CPUs"
+        )
     os.sched_setaffinity(0, available_cpus()[:count])
 
 

@@ -1,4 +1,4 @@
-"""Models that carry code: a container runs it, a process not unless the user allows it, and never what is unsafe."""
+"""Models that carry code: a container runs it, a process only if the user allows it, and never what is unsafe."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -119,7 +119,7 @@ class KubernetesBench:
     def demands(self) -> set[NodeSize]:
         self.act()
         found = [self.server.pods[name]["spec"] for name in self.server.live_pods("benchlock-demand")]
-        assert all("nodeName" not in spec for spec in found), "it is placed on a node of today"
+        assert all("nodeName" not in spec for spec in found), "it is placed on an existing node"
         wanted = [spec["containers"][0]["resources"]["requests"] for spec in found]
         return {NodeSize(int(one["cpu"][:-1]) // 1000, int(one.get("nvidia.com/gpu", 0))) for one in wanted}
 

@@ -22,10 +22,11 @@ from benchlock.api.web.links import (
 )
 from benchlock.api.web.pages import run_pages
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id
-from benchlock.evaluator.records.run_store import insert_end, insert_start
+from benchlock.evaluator.records.run_store import end_record, start_record
 from benchlock.evaluator.records.run_types import Run, new_run_id
 from benchlock.evaluator.runner.job_folder import fingerprint_lock
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.record_chain import insert_records
 from benchlock.registry.lock.lockfile import Lock, dataset_of
 from benchlock.registry.resolution.resolver_types import ORDER
 from benchmarks.answering.servers import Benchlock
@@ -135,8 +136,7 @@ def _record(registry: LocalRegistry, locks: list[Lock]) -> list[Run]:
     with write_transaction(registry.database) as connection:
         for run in (*older, *measured):
             assert run.end is not None
-            insert_start(connection, run.start)
-            insert_end(connection, run.id, run.end)
+            insert_records(connection, (start_record(run.start), end_record(run.id, run.end)))
     return [*older, *measured]
 
 
@@ -150,8 +150,7 @@ def _record_traced(registry: LocalRegistry, lock: Lock) -> Run:
         trace = registry.store.put_file(path)
     end = replace(run.end, blobs={**run.end.blobs, "trace": trace})
     with write_transaction(registry.database) as connection:
-        insert_start(connection, run.start)
-        insert_end(connection, run.id, end)
+        insert_records(connection, (start_record(run.start), end_record(run.id, end)))
     return Run(run.start, end)
 
 

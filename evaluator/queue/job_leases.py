@@ -58,7 +58,7 @@ from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.auth.tokens import State, expiry
 from benchlock.registry.database.commit_signals import JOBS, send_signal
-from benchlock.registry.database.record_chain import insert_record
+from benchlock.registry.database.record_chain import Record
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
 _DUE = """
@@ -238,10 +238,11 @@ def end_lease(
     reason = None if reason is None else truncate(reason, REASON)
     probe = is_free_probe(connection, job, lease_end)
     following = decide_next_state(lease_end, tally_of(job), cancel_asked=job.cancel_asked, is_probe=probe)
+    result = Record(job_results, {"job": job.id, "run": job.run, "fence": job.fence})
+    is_result = end is not None and following.state in ("done", "failed")
     if job.run is not None:
-        record_end(connection, RunId(job.run), end or RunEnd(outcome="abandoned", ended_at=moment.at))
-    if end is not None and following.state in ("done", "failed"):
-        insert_record(connection, job_results, {"job": job.id, "run": job.run, "fence": job.fence})
+        recorded = end or RunEnd(outcome="abandoned", ended_at=moment.at)
+        record_end(connection, RunId(job.run), recorded, *([result] if is_result else []))
     connection.execute(delete(lease_slots).where(lease_slots.c.fence == job.fence))
     connection.execute(update(leases).where(leases.c.fence == job.fence).values(ended=lease_end, reason=reason))
     connection.execute(update(jobs).where(jobs.c.seq == job.seq).values(_changes(following, reason, moment)))

@@ -426,7 +426,7 @@ class SqlQueue:
             lease = _lease_of(connection, fence, run)
             job = connection.execute(select_held().where(jobs.c.id == lease.job, jobs.c.fence == fence)).first()
             if job is not None:
-                end = check_over(load_run(connection, run).start, end, moment.at)
+                end = check_over(run, end, moment.at)
                 reason = f"{SEE}{run}" if end.failure_class else None
                 job_leases.end_lease(connection, job, job_leases.classify_lease_end(end), reason, moment, end)
                 self._clock.note(connection, moment.now)

@@ -26,8 +26,8 @@ from benchlock.evaluator.records.run_types import (
     Isolation,
     Run,
     RunEnd,
+    RunId,
     RunStart,
-    check_end,
     check_same_end,
     check_start,
 )
@@ -193,25 +193,22 @@ def check_begun(connection: Connection, start: RunStart, now: datetime) -> RunSt
     return bounded
 
 
-def check_over(start: RunStart, end: RunEnd, now: datetime) -> RunEnd:
-    """Check the end of a run under a lease.
+def check_over(run: RunId, end: RunEnd, now: datetime) -> RunEnd:
+    """Check the end of a run under a lease, before ``record_end`` checks whether it is complete.
 
     Returns:
-        The end, with its reported time no later than ``now``.
+        The end, with its reported time no later than ``now``, unless it has no time zone.
 
     Raises:
-        IncompleteRecordError: The time of the end has no time zone.
         InvalidInputError: The outcome is ``abandoned``, which only the queue may record.
     """
     if end.outcome == "abandoned":
         raise InvalidInputError(
-            f"{start.id} cannot end as abandoned: only the queue records this, when a lease is lost",
-            where=start.id,
+            f"{run} cannot end as abandoned: only the queue records this, when a lease is lost",
+            where=run,
             next_step="report the run as cancelled or failed",
         )
-    if end.ended_at.tzinfo is None:
-        check_end(start, end)  # raises
-    return replace(end, ended_at=min(end.ended_at, now))
+    return end if end.ended_at.tzinfo is None else replace(end, ended_at=min(end.ended_at, now))
 
 
 def check_again(run: Run, end: RunEnd, lease: Row[Any]) -> None:

@@ -50,7 +50,7 @@ from benchlock.evaluator.records.runs_schema import (
 from benchlock.evaluator.records.timing_validity import explain_unusable_times
 from benchlock.evaluator.statistics.metric_types import Interval, Metric
 from benchlock.registry.artifact_names import Reference
-from benchlock.registry.auth.audit_log import now, record_action
+from benchlock.registry.auth.audit_log import action_record, now
 from benchlock.registry.auth.permissions import get_actor
 from benchlock.registry.catalogue.version_rows import of_version
 from benchlock.registry.catalogue.version_uses import EXAMINED_LOCKS, WITHOUT_COLUMN, WITHOUT_MODEL, has_manifest
@@ -62,7 +62,13 @@ from benchlock.registry.database.engine import (
     report_decode_errors,
     write_transaction,
 )
-from benchlock.registry.database.record_chain import check_records, digest_record, find_positions, insert_record
+from benchlock.registry.database.record_chain import (
+    Record,
+    check_records,
+    digest_record,
+    find_positions,
+    insert_records,
+)
 from benchlock.registry.database.registry_schema import VERSION, files, lock_blobs, locks, manifests, versions
 from benchlock.registry.versions.semantic_version import parse_version
 
@@ -464,13 +470,12 @@ def record_start(connection: Connection, start: RunStart, fence: int | None = No
     check_start(start)
     if connection.execute(select(locks.c.id).where(locks.c.id == start.lock)).first() is None:
         raise UnknownNameError(f"the registry has no lock {start.lock}", next_step="store the lock first")
-    insert_start(connection, start)
+    insert_records(connection, (start_record(start), action_record("run.start", f"{start.id} {start.lock}", now())))
     connection.execute(insert(open_runs), {"run": start.id, "fence": fence})
-    record_action(connection, "run.start", f"{start.id} {start.lock}", now())
 
 
-def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
-    """Record the end of a run in the caller's transaction. Raises as ``Records.finish``."""
+def record_end(connection: Connection, run: RunId, end: RunEnd, *others: Record) -> None:
+    """Record the end of a run, and ``others`` that follow from it. Raises as ``Records.finish``."""
     recorded = load_run(connection, run)
     if recorded.end is not None:
         raise RunEndedError(f"{run} has ended already: {recorded.end.outcome}", where=run)
@@ -480,9 +485,9 @@ def record_end(connection: Connection, run: RunId, end: RunEnd) -> None:
         end = replace(end, ended_at=recorded.start.started_at)
     check_end(recorded.start, end)
     refuse_replay(connection, run, recorded.start.lock, end)
-    insert_end(connection, run, end)
+    action = action_record("run.end", f"{run} {end.outcome}", now())
+    insert_records(connection, (end_record(run, end), action, *others))
     connection.execute(delete(open_runs).where(open_runs.c.run == run))
-    record_action(connection, "run.end", f"{run} {end.outcome}", now())
 
 
 def runs_of(connection: Connection, lock: Digest) -> int:
@@ -510,23 +515,22 @@ def keep_imported(connection: Connection, run: Run, at: datetime) -> bool:
         return False
     assert run.end is not None
     refuse_replay(connection, run.id, run.start.lock, run.end)
-    insert_start(connection, run.start)
-    insert_end(connection, run.id, run.end)
-    insert_record(connection, imported_runs, {"run": run.id, "at": at})
-    record_action(connection, "run.import", run.id, at)
+    arrival = Record(imported_runs, {"run": run.id, "at": at})
+    action = action_record("run.import", run.id, at)
+    insert_records(connection, (start_record(run.start), end_record(run.id, run.end), arrival, action))
     return True
 
 
-def insert_start(connection: Connection, start: RunStart) -> None:
-    """Insert the row of a start as it is, without a check."""
-    insert_record(connection, runs, {column.name: getattr(start, column.name) for column in runs.columns})
+def start_record(start: RunStart) -> Record:
+    """Return the record of a start as it is, without a check."""
+    return Record(runs, {column.name: getattr(start, column.name) for column in runs.columns})
 
 
-def insert_end(connection: Connection, run: RunId, end: RunEnd) -> None:
-    """Insert the rows of an end as it is, without a check."""
+def end_record(run: RunId, end: RunEnd) -> Record:
+    """Return the record of an end as it is, without a check."""
     names = ("outcome", "failure_class", "failure_message", "timings", "details", "ended_at")
     row = {"run": run} | {name: getattr(end, name) for name in names}
-    insert_record(connection, run_ends, row, _rows_of(run, end))
+    return Record(run_ends, row, _rows_of(run, end))
 
 
 def load_run(connection: Connection, run: RunId) -> Run:
@@ -552,7 +556,7 @@ def unknown_run(run: RunId) -> UnknownNameError:
 
 
 def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
-    """Load the runs of ``ids``, in that order, with nine queries however many they are.
+    """Load the runs of ``ids``, in that order, with nine queries however many they are, or three if none has ended.
 
     Raises:
         DamagedDatabaseError: A record differs from what was written.
@@ -562,8 +566,8 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
     with report_decode_errors(connection.engine):
         starts = {row.id: row for row in connection.execute(select(runs).where(runs.c.id.in_(ids)))}
         ends = _by_run(connection, run_ends, ids)
-        arrivals = _by_run(connection, imported_runs, ids)
-        parts = {table.name: _by_run(connection, table, ids) for table in _PARTS}
+        arrivals = _by_run(connection, imported_runs, ends)
+        parts = {table.name: _by_run(connection, table, ends) for table in _PARTS}
         digests = {("runs", id_): digest_record({"runs": [row._asdict()]}) for id_, row in starts.items()}
         for id_, rows in ends.items():
             belonging = {name: _values(by_run[id_]) for name, by_run in parts.items() if id_ in by_run}
@@ -571,7 +575,7 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
         for id_, rows in arrivals.items():
             digests["imported_runs", id_] = digest_record({"imported_runs": _values(rows)})
         check_records(connection, _KINDS, ids, digests)
-        positions = find_positions(connection, "run_ends", ids)
+        positions = find_positions(connection, "run_ends", ends) if ends else {}
         return tuple(
             Run(
                 RunStart(**starts[id_]._asdict()),
@@ -584,9 +588,9 @@ def _load(connection: Connection, ids: Sequence[str]) -> tuple[Run, ...]:
         )
 
 
-def _by_run(connection: Connection, table: Table, ids: Sequence[str]) -> Mapping[str, Sequence[Row[Any]]]:
+def _by_run(connection: Connection, table: Table, ids: Collection[str]) -> Mapping[str, Sequence[Row[Any]]]:
     rows: dict[str, list[Row[Any]]] = {}
-    for row in connection.execute(select(table).where(table.c.run.in_(ids))):
+    for row in connection.execute(select(table).where(table.c.run.in_(ids))) if ids else ():
         rows.setdefault(row.run, []).append(row)
     return rows
 

@@ -24,7 +24,7 @@ from benchlock.evaluator.evidence import run_examination
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
 from benchlock.evaluator.records.evidence_status import HOST_FAILURES, REPORTED_FIELDS
 from benchlock.evaluator.records.run_document import decode_run, encode_run
-from benchlock.evaluator.records.run_store import insert_end, insert_start
+from benchlock.evaluator.records.run_store import end_record, start_record
 from benchlock.evaluator.records.run_types import Run, RunEnd, RunStart
 from benchlock.evaluator.records.runs_schema import (
     run_batch_metrics,
@@ -37,6 +37,7 @@ from benchlock.evaluator.records.runs_schema import (
 from benchlock.evaluator.statistics.metric_types import Metric
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.database.engine import write_transaction
+from benchlock.registry.database.record_chain import insert_records
 from benchlock.registry.lock.lockfile import Lock, dump
 from benchlock.registry.manifests.manifest_content import content
 from tests.support.evaluator.evidence import CURRENT, IDX, make_run
@@ -231,9 +232,8 @@ def test_every_forged_row_of_the_database_is_withheld(
                     connection.execute(delete(table))
                 connection.execute(delete(runs))
                 connection.execute(sqlalchemy.text("DELETE FROM record_chain WHERE kind NOT LIKE 'lock%'"))
-                insert_start(connection, run.start)
                 assert run.end is not None
-                insert_end(connection, run.id, run.end)
+                insert_records(connection, (start_record(run.start), end_record(run.id, run.end)))
         except (BenchlockError, ValueError, KeyError, TypeError, sqlalchemy.exc.SQLAlchemyError):
             return True
         (listed,) = records.list()

@@ -30,6 +30,8 @@ _IDLE, _LONGEST_IDLE = 30.0, 600.0
 _DOWN, _RACK_DOWN = 600.0, 3600.0
 """The seconds until a dead machine is back, and a rack."""
 _HANG_MEDIAN, _HANG_SIGMA, _HANG_LONGEST = 180.0, 1.0, 1200.0
+_PAUSES = 60.0, 1200.0
+"""The shortest and the longest pause of the database, in seconds; a lease outlives the one, not the other."""
 _AT_ONCE = 1000
 _CHECK_EVERY, _VACUUM_EVERY = 500, 4096
 _HOUR = 3600.0
@@ -72,14 +74,19 @@ class VirtualClock(Clock):
 
 @dataclass
 class Worker:
-    """A machine. Events of an older ``life`` are those of a machine that has died since."""
+    """A machine. Events of an older ``life`` are those of a machine that has died since.
+
+    ``skew`` is the seconds by which its clock is ahead, ``heard`` the time of the last answer about its lease.
+    """
 
     number: int
+    skew: float
     life: int = 0
     lease: Lease | None = None
     job: SimulatedJob | None = None
     run: RunStart | None = None
     since: float = 0.0
+    heard: float = 0.0
     frozen: float = 0.0
     pause: float = _IDLE
 
@@ -93,13 +100,14 @@ class Fleet:
         self.order = random.Random(f"faults {workload.seed}")  # noqa: S311 - no secret
         self.events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self.numbers = count()
-        self.workers = [Worker(number) for number in range(workload.machines)]
+        skew = workload.faults.skew
+        self.workers = [Worker(number, self.order.uniform(-skew, skew)) for number in range(workload.machines)]
         self.jobs: dict[JobId, SimulatedJob] = {}
         self.intervals: list[Interval] = []
         self.accepted = Counter[JobId]()
         self.tally = Counter[str]()
         self.first_taken: dict[JobId, float] = {}
-        self.last_fence, self.vacuum_at, self.end = 0, 128, 0.0
+        self.last_fence, self.vacuum_at, self.end, self.paused_until = 0, 128, 0.0, 0.0
         self.is_over = False
 
     def run(self) -> None:
@@ -107,8 +115,12 @@ class Fleet:
         self._submit()
         for worker in self.workers:
             self._at(self.order.uniform(0, 1), self._come, worker, worker.life)
-        if self.workload.faults.rack:
+        faults = self.workload.faults
+        if faults.rack:
             self._at(2 * _HOUR, self._lose_rack)
+        for hours, act in ((faults.pause_hours, self._pause), (faults.restart_hours, self._restart)):
+            if hours < math.inf:
+                self._at(hours * _HOUR, act)
         while self.events and not self.is_over:
             self.clock.time, number, act, values = heapq.heappop(self.events)
             act(*values)
@@ -124,8 +136,8 @@ class Fleet:
             row = connection.execute(_CONSISTENT).one()
         assert row.leased == row.slots == row.held, f"at {self.clock.time} s: {row}"
 
-    def _calendar(self) -> datetime:
-        return _NOON + timedelta(seconds=self.clock.time)
+    def _calendar(self, skew: float = 0.0) -> datetime:
+        return _NOON + timedelta(seconds=self.clock.time + skew)
 
     def _at(self, seconds: float, act: Callable[..., object], *values: object) -> None:
         heapq.heappush(self.events, (self.clock.time + seconds, next(self.numbers), act, values))
@@ -159,12 +171,22 @@ class Fleet:
         with write_transaction(self.database) as connection:
             self.queue.insert_all(connection, requests)
 
+    def _is_put_off(self, act: Callable[..., object], *values: object) -> bool:
+        """Whether the database pauses; then the message is sent again afterwards."""
+        left = self.paused_until - self.clock.time
+        if left > 0:
+            self._at(left + self.order.uniform(0, TIMES.again), act, *values)
+        return left > 0
+
     def _come(self, worker: Worker, life: int) -> None:
-        self.queue.enrol(self.workload.name(worker.number), f"boot {life}", self.workload.facts(worker.number))
+        if self._is_put_off(self._come, worker, life):
+            return
+        name, facts = self.workload.name(worker.number), self.workload.facts(worker.number)
+        self.queue.enrol(name, f"boot {life}", facts, self._calendar(worker.skew))
         self._ask(worker, life)
 
     def _ask(self, worker: Worker, life: int) -> None:
-        if worker.life != life:
+        if worker.life != life or self._is_put_off(self._ask, worker, life):
             return
         name, nonce = self.workload.name(worker.number), f"{worker.number}.{next(self.numbers)}"
         lease = self.queue.lease(name, f"boot {life}", nonce)
@@ -194,12 +216,12 @@ class Fleet:
             platform=_PLATFORM,
             host=_HOST,
             process={"pid": 1},
-            started_at=at,
+            started_at=at,  # of the service's clock, as in every worker
         )
         for _ in range(self._deliveries()):
             assert self.queue.begin(lease.fence, start) is not None
-        worker.lease, worker.job, worker.run, worker.since, worker.frozen = lease, job, start, self.clock.time, 0.0
-        worker.pause = _IDLE
+        worker.lease, worker.job, worker.run, worker.frozen, worker.pause = lease, job, start, 0.0, _IDLE
+        worker.since = worker.heard = self.clock.time
         self._plan(worker, job)
 
     def _plan(self, worker: Worker, job: SimulatedJob) -> None:
@@ -221,13 +243,18 @@ class Fleet:
         if worker.frozen > self.clock.time:
             self._at(worker.frozen - self.clock.time, self._beat, worker, life)
             return
-        fence = worker.lease.fence
-        answers = [self.queue.beat(fence, "measuring") for _ in range(self._deliveries())]
-        if answers[-1] == "lost":
-            self._leave(worker, "told at a heartbeat")
-            self._ask(worker, worker.life)
-        else:
+        if self._is_put_off(self._beat, worker, life):
+            return
+        # Of an agent that had no answer for so long, either the watchdog or the heartbeat comes first.
+        gives_up = self.clock.time - worker.heard > TIMES.grace and self._happens(0.5)
+        fence, number = worker.lease.fence, 0 if gives_up else self._deliveries()
+        answers = [self.queue.beat(fence, "measuring") for _ in range(number)]
+        if answers and answers[-1] != "lost":
+            worker.heard = self.clock.time
             self._at(TIMES.beat, self._beat, worker, life)
+        else:
+            self._leave(worker, "told at a heartbeat" if answers else "without an answer to its heartbeats")
+            self._ask(worker, worker.life)
 
     def _finish(self, worker: Worker, life: int) -> None:
         if worker.life != life or worker.lease is None:
@@ -235,12 +262,14 @@ class Fleet:
         if worker.frozen > self.clock.time:
             self._at(worker.frozen - self.clock.time, self._finish, worker, life)
             return
+        if self._is_put_off(self._finish, worker, life):
+            return
         assert worker.job is not None
         assert worker.run is not None
         failure = {"failing": "golden", "crashing": "crash"}.get(worker.job.end)
         end = RunEnd(
             outcome="done" if failure is None else "failed",
-            ended_at=self._calendar(),
+            ended_at=self._calendar(worker.skew),
             failure_class=failure,
             failure_message=None if failure is None else "it failed",
             packages={"numpy": "2.4.0"},
@@ -274,7 +303,7 @@ class Fleet:
             return
         if worker.lease is not None:
             self._leave(worker, "died with its machine")
-            self._at(TIMES.lease + 1, self.queue.settle)
+            self._at(TIMES.lease + 1, self._settle)
         else:
             worker.life += 1
         self._at(down, self._come, worker, worker.life)
@@ -288,6 +317,23 @@ class Fleet:
     def _lose_rack(self) -> None:
         for worker in self.workers[: math.ceil(RACK * self.workload.machines)]:
             self._die(worker, worker.life, _RACK_DOWN)
+
+    def _pause(self) -> None:
+        """Let the database answer nobody for a while; machines go on with their jobs."""
+        self.tally["pauses of the database"] += 1
+        self.paused_until = self.clock.time + self.order.uniform(*_PAUSES)
+        self._at(self.workload.faults.pause_hours * _HOUR, self._pause)
+
+    def _restart(self) -> None:
+        """Start the service anew: nothing that it keeps in memory, and no connection, outlives it."""
+        self.tally["restarts of the service"] += 1
+        self.database.dispose()
+        self.queue = SqlQueue(self.database, self._calendar, TIMES, self.clock)
+        self._at(self.workload.faults.restart_hours * _HOUR, self._restart)
+
+    def _settle(self) -> None:
+        if not self._is_put_off(self._settle):
+            self.queue.settle()
 
     def _happens(self, chance: float) -> bool:
         return self.order.random() < chance

@@ -22,10 +22,18 @@ RACK = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong. Hours are machine-hours between two events; shares are probabilities of a message or a job."""
+    """What goes wrong.
+
+    Hours of deaths and hangs are machine-hours between two of them; those of pauses of the database and restarts of the
+    service are hours. ``skew`` is the most seconds by which the clock of a machine is wrong. Shares are probabilities
+    of a message or a job.
+    """
 
     death_hours: float = 50.0
     hang_hours: float = 20.0
+    pause_hours: float = 3.0
+    restart_hours: float = 1.0
+    skew: float = 600.0
     lost_replies: float = 0.001
     duplicates: float = 0.01
     failing: float = 0.01
@@ -36,7 +44,7 @@ class Faults:
     @classmethod
     def none(cls) -> "Faults":
         """Nothing goes wrong."""
-        return cls(math.inf, math.inf, 0, 0, 0, 0, 0, rack=False)
+        return cls(math.inf, math.inf, math.inf, math.inf, 0, 0, 0, 0, 0, 0, rack=False)
 
 
 @dataclass(frozen=True, slots=True)

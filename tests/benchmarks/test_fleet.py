@@ -16,7 +16,7 @@ JOBS, MACHINES, OWNERS = 600, 15, 5
 
 
 def test_every_job_ends_once_and_machine_time_is_shared_by_weight(postgresql: PostgresServer) -> None:
-    faults = Faults(death_hours=10, hang_hours=5, lost_replies=0.01, duplicates=0.02, poison=2)
+    faults = Faults(10, 5, pause_hours=0.5, restart_hours=0.3, lost_replies=0.01, duplicates=0.02, poison=2)
     with postgresql.database() as address:
         engine = open_server(address)
         fleet = Fleet(engine, Workload(7, MACHINES, JOBS, OWNERS, locks=20, faults=faults))
@@ -26,6 +26,8 @@ def test_every_job_ends_once_and_machine_time_is_shared_by_weight(postgresql: Po
     assert sum(found.states.values()) == JOBS
     assert found.states["quarantined"] >= 2
     assert found.faults["died with its machine"] >= 6  # three for each job that kills its machine
+    assert found.faults["pauses of the database"] >= 3
+    assert found.faults["restarts of the service"] >= 5
     assert found.jain >= 0.95
     assert found.jain_in_order < 0.5
     assert found.charged == pytest.approx(found.accepted)

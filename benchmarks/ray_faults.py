@@ -38,7 +38,7 @@ service and its database. Half of the jobs run in containers, half as processes,
 TASKS = """\
 Plain tasks of the same lengths run a child process each, with Ray's own retries, one a node; their script stores each
 result, is started again when it has ended, and repeats the tasks without a result. It has no service and no database
-that could be struck.
+that could be struck. Its nodes count as hosts.
 """
 POSTGRESQL = """\
 The same cluster, jobs and faults, with the jobs in PostgreSQL {postgresql}. Of the database, its first process or
@@ -49,7 +49,7 @@ TUNE = """\
 The same cluster and lengths. Each task is a trial of a grid, alone on a node, which runs a child process. Tune repeats
 a trial up to three times (`FailureConfig`); a script that has ended is started again, and continues with the trials
 that have not ended, and with those that failed (`Tuner.restore`). Its folder is on the disk of the host, which all
-nodes reach, and was not struck.
+nodes reach, and was not struck. Its nodes count as hosts.
 """
 PLAIN, TUNED = "benchmarks.launching.plain_tasks", "benchmarks.launching.tuned_trials"
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.support.api.commands import BENCHLOCK, Commands, copied, link_environments
-from tests.support.api.serving import at, service, share_environments
+from tests.support.api.serving import at, service
 from tests.support.evaluator.ray_site import HOSTS, RaySite, inspected, node_variables, ray_site
 from tests.support.evaluator.struck_site import Site, check_jobs, overlaps, recorded_events, tell
 from tests.support.registry.digits import DIGITS, model, request, written
@@ -129,16 +129,14 @@ def test_one_matrix_has_the_same_locks_results_and_rows_on_this_host_on_a_servic
     results = [results_of(local, file, {"m1"})]
     with service(served.registry) as place:
         remote = at(place.url, tmp_path / "remote", **lock)
-        share_environments(remote, small_images.registry)
+        share_environments(remote, small_images.registry, [tmp_path / "remote" / "cache"])
         remote.done("matrix", "submit", file)
         remote.done(*work)
         results.append(results_of(remote, file, {"m1"}))
     with service(on_ray.registry) as place:
         remote = at(place.url, tmp_path / "client")
-        share_environments(remote, small_images.registry)
-        (cache,) = (tmp_path / "client" / "cache" / "benchlock").iterdir()
-        for variables in cluster.nodes.values():
-            link_environments(small_images.registry, Path(variables["XDG_CACHE_HOME"], "benchlock", cache.name))
+        homes = [Path(variables["XDG_CACHE_HOME"]) for variables in cluster.nodes.values()]
+        share_environments(remote, small_images.registry, homes)
         words = [str(BENCHLOCK), "--registry", place.url, "cluster", "ray", "--processes", "--address", cluster.address]
         launcher = Program("launcher", words, remote.environment() | cluster.variables, tmp_path / "launcher.log")
         launcher.start()
@@ -180,6 +178,14 @@ def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     # The process of a launcher that was killed returns its jobs before it ends.
     site.wait_until(lambda: not processes(site.folder), 120)
     assert (processes(site.folder), containers(site.commands)) == ([], [])
+
+
+def share_environments(remote: Commands, registry: Path, homes: Sequence[Path]) -> None:
+    """Let workers on the server, whose caches are in ``homes``, use the environments of a registry in a folder."""
+    remote.done("doctor")
+    (cache,) = Path(remote.variables["XDG_CACHE_HOME"], "benchlock").iterdir()
+    for home in homes:
+        link_environments(registry, home / "benchlock" / cache.name / "worker")
 
 
 def results_of(commands: Commands, matrix: Path, machines: set[str]) -> tuple[Any, ...]:

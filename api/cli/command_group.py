@@ -122,14 +122,14 @@ COMMAND_GROUPS = {
         "bundle": ("bundle_commands.bundle", "Export and import locks and runs as single files."),
     },
     "Queue": {
-        "worker": ("queue_commands.worker", "Run jobs from the queue on this machine."),
-        "jobs": ("queue_commands.jobs", "List jobs, newest first, or show one."),
-        "cancel": ("queue_commands.cancel", "Cancel a job."),
-        "explain": ("queue_commands.explain", "Explain the state of a job and what each machine lacks."),
-        "matrix": ("matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
-        "machines": ("queue_commands.machines", "List machines, or drain or resume one."),
-        "shares": ("queue_commands.shares", "List the shares of machine time of tokens, or set one."),
-        "cluster": ("queue_commands.cluster", "Let a cluster engine start workers."),
+        "worker": ("queue.worker_command.worker", "Run jobs from the queue on this machine."),
+        "jobs": ("queue.job_commands.jobs", "List jobs, newest first, or show one."),
+        "cancel": ("queue.job_commands.cancel", "Cancel a job."),
+        "explain": ("queue.job_commands.explain", "Explain the state of a job and what each machine lacks."),
+        "matrix": ("queue.matrix_commands.matrix_group", "Submit matrices of evaluations, and read their tables."),
+        "machines": ("queue.machine_commands.machines", "List machines, or drain or resume one."),
+        "shares": ("queue.machine_commands.shares", "List the shares of machine time of tokens, or set one."),
+        "cluster": ("queue.cluster_commands.cluster", "Let a cluster engine start workers."),
     },
     "Administration": {
         "db": ("maintenance_commands.db", "Create a registry; show, check and upgrade its schema."),
@@ -146,7 +146,7 @@ COMMAND_GROUPS = {
 }
 """The commands by the heading of the help text.
 
-Each has its module in this folder, its name there and its summary, so that the help text loads no module.
+Each has its module below this folder, its name there and its summary, so that the help text loads no module.
 """
 COMMANDS = {name: place for group in COMMAND_GROUPS.values() for name, (place, _) in group.items()}
 _NAMES_WIDTH = max(map(len, COMMANDS))
@@ -229,7 +229,7 @@ class CommandGroup(click.Group):
         """Import the command called ``cmd_name``, None if it is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(".")
+        module, _, name = COMMANDS[cmd_name].rpartition(".")
         command = getattr(import_module(f"benchlock.api.cli.{module}"), name)
         assert isinstance(command, click.Command)
         parts = {f"{cmd_name} {name}": part for name, part in getattr(command, "commands", {}).items()}

@@ -109,6 +109,11 @@ def append_commands(text: str) -> str:
     return re.sub(pattern, lambda phrase: f"{phrase[0]} ({STEP_COMMANDS[phrase[0]]})", text)
 
 
+def say_step(text: str) -> None:
+    """Print a message of a worker or a launcher, with the commands for its next step."""
+    say(append_commands(text), repeat=True)
+
+
 def with_commands(document: dict[str, Any]) -> dict[str, Any]:
     """Return the document of an error with the commands for its next step."""
     step = document["next"]

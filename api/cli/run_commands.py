@@ -8,8 +8,8 @@ import click
 
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
+from benchlock.api.cli.lock_commands import read_question
 from benchlock.api.cli.output import say
-from benchlock.api.cli.queue_commands import submit
 from benchlock.api.cli.run_history_commands import answer_document, find_warnings, judge_claims, print_answer
 from benchlock.api.cli.run_options import (
     ALLOW_CODE,
@@ -29,11 +29,12 @@ from benchlock.api.schemas.run_documents import claim_document, repetition_docum
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.queue.queue_types import MAX_PRIORITY
 from benchlock.evaluator.records.comparison_types import Verdict
-from benchlock.evaluator.records.run_types import Run, parse_isolation, parse_run_id
+from benchlock.evaluator.records.run_types import Isolation, Run, parse_isolation, parse_run_id
 from benchlock.evaluator.runner.wall_clock import WallClock, process_start
 from benchlock.evaluator.workflows.repeat import check_wanted, repeat
 from benchlock.evaluator.workflows.rerun import judge_recorded_run
 from benchlock.registry.lock.lockfile import Lock
+from benchlock.registry.requests.evaluation_request import Request
 
 
 @click.command()
@@ -99,6 +100,29 @@ def run(  # noqa: PLR0913 - the options of a command
         _repeat(invocation, locked, once, shares, repeat)
         return
     report_run(invocation, locked, once(), clock)
+
+
+def submit(
+    invocation: Invocation, target: str, isolation: Isolation | None, *, allow_code: bool, priority: int
+) -> None:
+    """Queue a lock or a request, and print at once if no machine can take the job.
+
+    Args:
+        invocation: The call of the command.
+        target: A lockfile, a lock's id or a request file.
+        isolation: The requested isolation; None for the default.
+        allow_code: Whether code of the model may run in a process.
+        priority: The priority among the jobs of the token.
+    """
+    question = read_question(invocation, target)
+    explanation = invocation.opened.submit_job(question, isolation, allow_code=allow_code, priority=priority)
+    if invocation.as_json:
+        output.print_json(explanation)
+        return
+    output.echo(explanation.job.id)
+    if isinstance(question, Request):
+        say(f"lock: {explanation.job.lock}")
+    say(f"warning: {explanation.sentence}" if explanation.blocked else explanation.sentence)
 
 
 def report_run(

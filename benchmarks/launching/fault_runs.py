@@ -1,4 +1,4 @@
-"""Runs under faults: of jobs that the launcher's workers take, and of plain tasks of Ray."""
+"""Runs under faults: of jobs that the launcher's workers take, and of scripts that use Ray itself."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from benchlock.artifacts.errors import UnavailableError
 from tests.support.evaluator.ray_site import HOSTS, RaySite
 from tests.support.evaluator.struck_site import Site, overlaps, recorded_events, together
 from tests.support.evaluator.stub_harness import Span
+from tests.support.evaluator.stub_harness import events as harness_events
 from tests.support.servers.ray_nodes import HEAD, RayNodes
 from tests.support.system.python_image import PythonImage
 from tests.support.system.striking import Program, Victim
@@ -30,17 +31,19 @@ HEAD_EVERY = 40
 class Outcome:
     """What became of jobs or tasks.
 
-    ``lost`` have no result, and are not ``set_aside``; ``doubled`` have several, or were measured to the end more than
-    once; ``overlaps`` are pairs of measurements on one host at once.
+    ``lost`` have no result, and are not ``set_aside``, which is a job that lost three machines or whose harness was
+    killed twice; ``doubled`` have several; ``unkept`` are measurements to the end whose result was not kept, of jobs in
+    processes; ``overlaps`` are pairs of measurements on one host at once.
     """
 
     jobs: int
     faults: Counter[str]
     lost: int
     doubled: int
+    unkept: int
     overlaps: int
     minutes: float
-    set_aside: int = 0
+    set_aside: int | None = None
     more: dict[str, object] = field(default_factory=dict)
 
 
@@ -70,15 +73,17 @@ def strike_jobs(ray: RaySite, image: PythonImage, engine: str, faults: int) -> O
         )
     )
     faulty = {job for job in asked if not results[job]}
-    quarantined = {job for (job,) in site.rows("SELECT id FROM jobs WHERE state = 'quarantined'")}
+    set_aside = {job for (job,) in site.rows("SELECT id FROM jobs WHERE state = 'quarantined' OR failure = 'crash'")}
+    ended = Counter(what for what, *_ in harness_events(site.log))["end"]
     return Outcome(
         len(asked),
         Counter({name: number for name, number in site.done.items() if not name.endswith("missed")}),
-        len(faulty - quarantined),
+        len(faulty - set_aside),
         sum(number > 1 for number in (*results.values(), *done.values())),
+        ended - sum(asked[job] == "process" for job in results),
         len(overlaps(site, events, sorted(set(HOSTS.values())))),
         (time.monotonic() - begin) / 60,
-        len(quarantined),
+        len(set_aside),
         {
             "states": dict(states),
             "leases": dict(Counter(ended for (ended,) in site.rows("SELECT ended FROM leases"))),
@@ -87,14 +92,14 @@ def strike_jobs(ray: RaySite, image: PythonImage, engine: str, faults: int) -> O
     )
 
 
-def strike_tasks(cluster: RayNodes, folder: Path, seed: int, faults: int) -> Outcome:
-    """Plain tasks of the same lengths, on the same cluster; what Ray does not know is not there to be struck."""
+def strike_tasks(cluster: RayNodes, folder: Path, seed: int, faults: int, module: str) -> Outcome:
+    """Tasks of the same lengths by a script, on the same cluster; what Ray does not know is not there to be struck."""
     numbers, begin = random.Random(seed), time.monotonic()  # noqa: S311 - faults, no secrets
     count = faults * 3 // 4
     seconds = [round(numbers.uniform(0.1, 6.0 if task % 2 else 1.5), 2) for task in range(count)]
     (folder / "tasks.json").write_text(json.dumps(seconds))
     results = folder / "results"
-    words = [sys.executable, "-m", "benchmarks.launching.plain_tasks", cluster.address, str(folder), str(results)]
+    words = [sys.executable, "-m", module, cluster.address, str(folder), str(results)]
     driver = Program("script", words, {**os.environ, **cluster.script_variables}, folder / "script.log")
     parts: list[tuple[Victim, int]] = [(driver, 2)]
     for name in HOSTS:
@@ -140,10 +145,10 @@ def strike_tasks(cluster: RayNodes, folder: Path, seed: int, faults: int) -> Out
         "tasks with an error": len({entry["task"] for entry in entries if entry["error"]} - well.keys()),
         "tasks without an answer": count - len({entry["task"] for entry in entries}),
         "measured to the end more than once": sum(number > 1 for number in ends.values()),
-        "stored more than once": sum(number > 1 for number in well.values()),
     }
-    lost, doubled = count - len(well), sum(number > 1 for number in ends.values())
-    return Outcome(count, done, lost, doubled, pairs, (time.monotonic() - begin) / 60, more=more)
+    lost, doubled = count - len(well), sum(number > 1 for number in well.values())
+    unkept, minutes = ends.total() - len(well), (time.monotonic() - begin) / 60
+    return Outcome(count, done, lost, doubled, unkept, pairs, minutes, more=more)
 
 
 def is_complete(results: Path, count: int) -> bool:

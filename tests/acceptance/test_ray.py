@@ -2,6 +2,8 @@
 
 The container is struck, and two others of: raylets, tasks of Ray, workers, whole nodes, the database, the service and
 the launcher. BENCHLOCK_SEED repeats which. ``benchmarks/ray_faults.py`` strikes a hundred times, the head too.
+
+One matrix is measured on this host, by a worker of a service and on the cluster.
 """
 
 import json
@@ -15,11 +17,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.api.commands import BENCHLOCK, Commands, copied, link_environments
+from tests.support.api.serving import at, service
 from tests.support.evaluator.ray_site import HOSTS, RaySite, inspected, node_variables, ray_site
 from tests.support.evaluator.struck_site import Site, check_jobs, overlaps, recorded_events, tell
+from tests.support.registry.digits import DIGITS, model, request, written
 from tests.support.servers.ray_nodes import RayNodes, ray_nodes
 from tests.support.system.python_image import PythonImage, make_image
 from tests.support.system.remains import containers, processes
@@ -27,6 +33,17 @@ from tests.support.system.striking import Program, Victim
 
 SEED = int(os.environ.get("BENCHLOCK_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 STRUCK = 2
+REQUEST = {key: value for key, value in request("").items() if key not in ("schema", "kind", "name", "model")}
+MATRIX: dict[str, Any] = {
+    "schema": 1,
+    "kind": "matrix",
+    "name": "places",
+    "request": REQUEST,
+    "axes": {"model": {name: {"name": f"digits-{name}", "version": "*"} for name in ("onnx", "plain")}},
+    "repeat": 2,
+    "isolation": "process",
+    "seed": 7,
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +111,47 @@ def test_a_node_that_is_missing_is_a_demand_of_the_autoscaler_until_it_arrives(c
 
 
 @pytest.mark.engine
+@pytest.mark.image
+def test_one_matrix_has_the_same_locks_results_and_rows_on_this_host_on_a_service_and_on_ray(
+    cluster: RayNodes, small_images: Commands, tmp_path: Path
+) -> None:
+    file = written(tmp_path / "matrix.yaml", MATRIX)
+    lock = {"BENCHLOCK_HOST_LOCK": str(tmp_path / "lock")}
+    published = copied(small_images, tmp_path / "published" / "registry", "")
+    plain = written(tmp_path / "plain.json", model("digits-plain"))
+    published.done("publish", DIGITS / "dataset.yaml", DIGITS / "models" / "digits-onnx.yaml", plain)
+    local, served, on_ray = (
+        replace(copied(published, tmp_path / name / "registry", ""), variables=lock) for name in ("a", "b", "c")
+    )
+    work = ("worker", "--processes", "--until-idle", "--machine", "m1")
+    local.done("matrix", "submit", file)
+    local.done(*work)
+    results = [results_of(local, file, {"m1"})]
+    with service(served.registry) as place:
+        remote = at(place.url, tmp_path / "remote", **lock)
+        share_environments(remote, small_images.registry, [tmp_path / "remote" / "cache"])
+        remote.done("matrix", "submit", file)
+        remote.done(*work)
+        results.append(results_of(remote, file, {"m1"}))
+    with service(on_ray.registry) as place:
+        remote = at(place.url, tmp_path / "client")
+        homes = [Path(variables["XDG_CACHE_HOME"]) for variables in cluster.nodes.values()]
+        share_environments(remote, small_images.registry, homes)
+        words = [str(BENCHLOCK), "--registry", place.url, "cluster", "ray", "--processes", "--address", cluster.address]
+        launcher = Program("launcher", words, remote.environment() | cluster.variables, tmp_path / "launcher.log")
+        launcher.start()
+        try:
+            remote.done("matrix", "submit", file)
+            remote.done("matrix", "status", file, "--wait")
+            results.append(results_of(remote, file, {*HOSTS}))
+            assert launcher.ask_to_end() == 0
+        finally:
+            launcher.end()
+    assert results[0] == results[1] == results[2]
+    assert json.loads(file.read_text()) == MATRIX
+
+
+@pytest.mark.engine
 def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     ray: RaySite, image: PythonImage, engine_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +178,46 @@ def test_whatever_is_struck_each_job_has_one_result_and_measures_alone(
     # The process of a launcher that was killed returns its jobs before it ends.
     site.wait_until(lambda: not processes(site.folder), 120)
     assert (processes(site.folder), containers(site.commands)) == ([], [])
+
+
+def share_environments(remote: Commands, registry: Path, homes: Sequence[Path]) -> None:
+    """Let workers on the server, whose caches are in ``homes``, use the environments of a registry in a folder."""
+    remote.done("doctor")
+    (cache,) = Path(remote.variables["XDG_CACHE_HOME"], "benchlock").iterdir()
+    for home in homes:
+        link_environments(registry, home / "benchlock" / cache.name / "worker")
+
+
+def results_of(commands: Commands, matrix: Path, machines: set[str]) -> tuple[Any, ...]:
+    """The states of a matrix, and each row of its table without the times.
+
+    Each job has one run, on one of the machines, and the registry has no other runs.
+    """
+    jobs = commands.done("jobs")["jobs"]
+    runs = commands.done("runs")["runs"]
+    assert len(jobs) == 2 * MATRIX["repeat"]
+    assert {job["state"] for job in jobs} == {"done"}
+    assert {job["machine"] for job in jobs} <= machines
+    assert sorted(job["run"] for job in jobs) == sorted(run["run"] for run in runs)
+    table = commands.done("matrix", "table", matrix)
+    rows = [
+        (
+            cell["cell"],
+            cell["lock"],
+            cell["group"],
+            cell["missing"],
+            len(cell["runs"]),
+            tuple(map(row_of, cell["metrics"])),
+        )
+        for cell in table["cells"]
+    ]
+    return table["matrix"], commands.done("matrix", "status", matrix)["states"], rows, table["groups"]
+
+
+def row_of(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """A metric of a cell: its name, its value unless it is a time, its rank and its verdict."""
+    name = entry["metric"]["name"]
+    return name, entry["metric"]["value"] if name == "top1" else None, entry["rank"], entry["verdict"]
 
 
 def strike_one(site: Site, victims: Sequence[Victim]) -> bool:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from benchlock.api.cli import output
 from benchlock.api.cli.artifact_commands import list_artifacts
 from benchlock.api.cli.command_group import Invocation
-from benchlock.api.cli.queue_commands import explain, jobs, machines
+from benchlock.api.cli.queue.job_commands import explain, jobs
+from benchlock.api.cli.queue.machine_commands import machines
 from benchlock.api.cli.run_tables import print_outcome, print_run, print_runs
 from benchlock.api.cli.server_commands import list_tokens
 from benchlock.api.cli.server_commands import log as log_command
@@ -143,7 +144,8 @@ def test_no_text_of_the_queue_forges_a_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("benchlock.api.cli.queue_commands.open_queue", lambda _: EvilQueue())
+    for module in ("job_commands", "machine_commands"):
+        monkeypatch.setattr(f"benchlock.api.cli.queue.{module}.open_queue", lambda _: EvilQueue())
     command.callback.__wrapped__(Invocation("unused", as_json), **arguments)
     check_lines(capsys.readouterr().out)
 

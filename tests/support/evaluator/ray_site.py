@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.evaluator.struck_site import Site
+from tests.support.servers.postgresql import EMPTY, PostgresServer
 from tests.support.servers.ray_nodes import HEAD, RayNodes
 from tests.support.servers.registry_server import free_port
-from tests.support.system.striking import DatabaseFile, Program
+from tests.support.system.striking import DatabaseFile, Postgres, Program, Victim
 from tests.support.system.striking_ray import MeasuringContainer, RayMember, parts_of
 
 LEASE: Final = 3.0
@@ -43,17 +46,28 @@ class RaySite:
 
 
 @contextmanager
-def ray_site(folder: Path, cluster: RayNodes, engine: str, seed: int) -> Iterator[RaySite]:
-    """A new registry in ``folder`` with a service, whose launcher is attached to the cluster; nothing is started."""
+def ray_site(
+    folder: Path, cluster: RayNodes, engine: str, seed: int, server: PostgresServer | None = None
+) -> Iterator[RaySite]:
+    """A new registry in ``folder`` with a service, whose launcher is attached to the cluster; nothing is started.
+
+    With ``server``, its database is there, under the name of the folder, and the server is struck.
+    """
     with ExitStack() as stack:
-        commands = Commands(folder / "registry", engine, {"BENCHLOCK_LEASE": str(LEASE)})
+        variables, place = {"BENCHLOCK_LEASE": str(LEASE)}, str(folder / "registry" / "registry.sqlite")
+        database: tuple[Victim, int] = (DatabaseFile("database", Path(place)), 3)
+        if server is not None:
+            server.run(f"CREATE DATABASE {folder.name} TEMPLATE {EMPTY}")
+            place, database = server.address(folder.name), (Postgres("database", server.postmaster), 8)
+            variables["BENCHLOCK_DATABASE"] = place
+            stack.enter_context(pytest.MonkeyPatch.context()).setenv("BENCHLOCK_DATABASE", place)  # for ``submit``
+        commands = Commands(folder / "registry", engine, variables)
         commands.done("db", "create")
         token = folder / "worker-token"
         answer = commands.done("token", "create", "ray", "--scope", "read", "--scope", "run")
         token.write_text(answer["secret"])
         token.chmod(0o600)
-        database = folder / "registry" / "registry.sqlite"
-        site = Site(folder, commands, str(database), random.Random(seed), LEASE)
+        site = Site(folder, commands, place, random.Random(seed), LEASE)
         stack.callback(site.database.dispose)
         port, common = free_port(), commands.environment()
         serve = [str(BENCHLOCK), "--registry", str(commands.registry), "serve", "--port", str(port)]
@@ -62,7 +76,7 @@ def ray_site(folder: Path, cluster: RayNodes, engine: str, seed: int) -> Iterato
         words += ["--address", cluster.address, "--token-file", str(token)]
         own = {**common, **cluster.variables, "BENCHLOCK_TOKEN_FILE": str(token)}
         launcher = Program("launcher", words, own, folder / "launcher.log")
-        site.others = [(DatabaseFile("database", database), 3), (service, 3), (launcher, 2)]
+        site.others = [database, (service, 3), (launcher, 2)]
         site.others.append((MeasuringContainer("container", engine), 3))
         for name in HOSTS:
             site.others += [(part, 2) for part in parts_of(cluster, name)]

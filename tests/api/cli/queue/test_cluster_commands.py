@@ -39,7 +39,7 @@ def test_the_attached_process_alone_checks_the_ray_cluster_and_its_error_is_that
         raise AssertionError("the cluster is checked twice")
 
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    for module in ("api.cli.queue_commands", "evaluator.launchers.ray_connection"):
+    for module in ("api.cli.queue.cluster_commands", "evaluator.launchers.ray_connection"):
         monkeypatch.setattr(f"benchlock.{module}.check_cluster", check_here)
     assert run(["--json", *SERVER, "cluster", "ray", "--address", "head"]) == 2
     assert json.loads(capfd.readouterr().out)["error"]["message"] == "invalid address 'head'"
@@ -56,7 +56,7 @@ def test_the_attached_process_prints_as_much_as_the_command(flag: str, monkeypat
         def run(self) -> int:
             return 0
 
-    monkeypatch.setattr("benchlock.api.cli.queue_commands.Supervision", Recorder)
+    monkeypatch.setattr("benchlock.api.cli.queue.cluster_commands.Supervision", Recorder)
     assert run([flag, *SERVER, "cluster", "ray", "--address", "head:1"]) == 0
     (words,) = started
     assert flag in words

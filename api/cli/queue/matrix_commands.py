@@ -10,7 +10,7 @@ import click
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
-from benchlock.api.cli.queue_commands import wait_until
+from benchlock.api.cli.queue.job_commands import wait_until
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.matrix_clients import EmbeddedMatrices, Matrices, RemoteMatrices
 from benchlock.api.client.remote_registry import connect_server

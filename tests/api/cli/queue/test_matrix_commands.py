@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from benchlock.api.cli import queue_commands
+from benchlock.api.cli.queue import job_commands
 from benchlock.api.cli.main import run
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.errors import UnavailableError
@@ -73,7 +73,7 @@ def test_a_command_waits_until_the_runs_end(
         run(["--json", "matrix", "cancel", str(file)])
         capsys.readouterr()
 
-    monkeypatch.setattr("benchlock.api.cli.queue_commands.time.sleep", cancel)
+    monkeypatch.setattr("benchlock.api.cli.queue.job_commands.time.sleep", cancel)
     assert "2 cancelled, 4 conflict" in call(capsys, "matrix", "status", str(file), "--wait", code=1)[0]
     assert len(pauses) == 1
     assert "cancelled" in call(capsys, "jobs", job, "--wait", code=1)[0]
@@ -90,9 +90,9 @@ def test_a_command_waits_for_a_registry_that_is_away(monkeypatch: pytest.MonkeyP
         return answer
 
     said: list[str] = []
-    monkeypatch.setattr("benchlock.api.cli.queue_commands.time.sleep", lambda _: None)
-    monkeypatch.setattr(queue_commands, "say", said.append)
-    assert queue_commands.wait_until(read, lambda state: state == "done") == "done"
+    monkeypatch.setattr("benchlock.api.cli.queue.job_commands.time.sleep", lambda _: None)
+    monkeypatch.setattr(job_commands, "say", said.append)
+    assert job_commands.wait_until(read, lambda state: state == "done") == "done"
     assert said == ["warning: waiting for the registry: the server is away"]
 
 

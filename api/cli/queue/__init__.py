@@ -1,0 +1,1 @@
+"""Commands for the job queue, machines, clusters and matrices."""

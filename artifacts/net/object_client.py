@@ -33,7 +33,7 @@ from benchlock.artifacts.user_output import Advance, ignore_progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+    from obstore.store import AzureStore, BackoffConfig, ClientConfig, GCSStore, RetryConfig, S3Store
 
     Objects = S3Store | GCSStore | AzureStore
 
@@ -57,6 +57,13 @@ _SHORT: Final = timedelta(minutes=1)
 """Time of every other request, and of its retries."""
 _LIST_SECONDS: Final = 600.0
 _RETRIES: Final = 4
+_LONG_RETRIES: Final = 14
+"""Of a part and of a download: with the pauses they outlast an outage of half a minute, and _RETRIES half a second."""
+_PAUSES: Final["BackoffConfig"] = {
+    "init_backoff": timedelta(seconds=0.2),
+    "base": 3,
+    "max_backoff": timedelta(seconds=5),
+}
 _DELETED_AT_ONCE: Final = 1000
 _DAMAGED: Final = (
     "delete the object blobs/sha256/ and the digits of the digest, and publish the version again to upload it"
@@ -198,6 +205,8 @@ def _open(location: ObjectLocation, options: "ClientConfig", seconds: timedelta)
     options["connect_timeout"] = _CONNECT
     options["allow_http"] = location.service.allows_http
     retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": seconds}
+    if seconds != _SHORT:
+        retries |= {"max_retries": _LONG_RETRIES, "backoff": _PAUSES}
     if location.url.startswith("s3:"):
         return cast(
             "Objects",
@@ -507,6 +516,6 @@ def _shorten(error: BaseException) -> str:
         line = line[: status.end()]
     if code is not None:
         line = f"{line.rstrip()} ({code[1]})"
-    return (line if len(line) <= _REASON else f"{line[: _REASON // 2]} … {line[-_REASON // 2 :]}") or type(
-        error
-    ).__name__
+    if len(line) > _REASON:
+        line = f"{line[: _REASON // 2]} … {line[-_REASON // 2 :]}"
+    return line or type(error).__name__

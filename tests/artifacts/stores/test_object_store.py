@@ -2,10 +2,12 @@
 
 import base64
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,8 +29,9 @@ from benchlock.artifacts.net.object_client import ObjectLocation, connect, parse
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.stores.object_store import CachedObjects, ObjectStore
 from tests.support.servers.faulty_proxy import Fault, proxy_to
-from tests.support.servers.object_server import BUCKET, ObjectServer
+from tests.support.servers.object_server import BUCKET, ObjectServer, below
 
+ROOT = Path(__file__).resolve().parents[3]
 CONTENT = os.urandom(300_000)
 DIGEST = digest_bytes(CONTENT)
 IN_PARTS = os.urandom(20 << 20)
@@ -74,13 +77,8 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         server.shutdown()
 
 
-def below(location: ObjectLocation) -> str:
-    """The path of the prefix in its bucket."""
-    return location.url.removeprefix("s3:").removeprefix("az:").removeprefix(f"//{BUCKET}")
-
-
 def key(location: ObjectLocation, content: bytes) -> str:
-    return f"{below(location)}/blobs/sha256/{to_hex(digest_bytes(content))}"
+    return f"/{below(location)}/blobs/sha256/{to_hex(digest_bytes(content))}"
 
 
 def test_an_upload_in_parts_of_a_file_that_changes_leaves_nothing(
@@ -92,7 +90,7 @@ def test_an_upload_in_parts_of_a_file_that_changes_leaves_nothing(
         with pytest.raises(IntegrityError, match=rf"weights does not match its digest: expected {stated.digest}"):
             store.send(io.BytesIO(changed), stated, name="weights")
     assert list(store.list()) == []
-    assert server.scheme == "az" or not server.has_parts()  # Azure deletes parts itself, after a week
+    assert server.scheme == "az" or not server.has_parts(location)  # Azure deletes parts itself, after a week
 
     store.send(io.BytesIO(IN_PARTS), stated, name="weights")
     verify(store, stated.digest, name="weights", size=stated.size)
@@ -111,7 +109,57 @@ def test_an_upload_that_cannot_be_read_on_leaves_nothing(
     with pytest.raises(OSError, match="the disk failed"):
         store.send(cast("BinaryIO", Failing(IN_PARTS)), Descriptor(digest_bytes(IN_PARTS), len(IN_PARTS)), name="x")
     assert list(store.list()) == []
-    assert server.scheme == "az" or not server.has_parts()  # Azure deletes parts itself, after a week
+    assert server.scheme == "az" or not server.has_parts(location)  # Azure deletes parts itself, after a week
+
+
+def test_a_part_that_breaks_off_is_sent_again_alone(
+    server: ObjectServer, location: ObjectLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy_to(server.port) as proxy:
+        use(server.behind(proxy.port), monkeypatch)
+        store = remote(tmp_path, location)
+        proxy.faults += [Fault("up", 3 << 20), Fault("up", 0, request=b"PUT"), Fault("up", 0, request=b"PUT")]
+        stated = Descriptor(digest_bytes(IN_PARTS), len(IN_PARTS))
+        store.send(io.BytesIO(IN_PARTS), stated, name="weights")
+        assert not proxy.faults
+        assert proxy.passed["up"] < len(IN_PARTS) + (4 << 20)
+        verify(store, stated.digest, name="weights", size=stated.size)
+
+
+@S3
+def test_an_upload_outlasts_more_faults_than_the_short_requests_do(
+    server: ObjectServer, location: ObjectLocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy_to(server.port) as proxy:
+        use(server.behind(proxy.port), monkeypatch)
+        proxy.faults += [Fault("up", 0, request=b"PUT")] * 5
+        assert remote(tmp_path, location).put(io.BytesIO(CONTENT)).digest == DIGEST
+        assert not proxy.faults
+
+
+def test_a_killed_upload_leaves_no_object_and_begins_anew(
+    server: ObjectServer, location: ObjectLocation, tmp_path: Path
+) -> None:
+    (tmp_path / "weights").write_bytes(IN_PARTS)
+    with started(STOPPING, location, tmp_path) as process:
+        while not server.has_parts(location):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    store = remote(tmp_path, location)
+    assert list(store.list()) == []
+    found = store.put_file(tmp_path / "weights")
+    verify(store, found.digest, name="weights", size=len(IN_PARTS))
+    assert server.has_parts(location) == (server.scheme == "s3")  # Azure drops them with the next upload
+
+
+@S3
+def test_the_rule_of_the_documentation_is_accepted(server: ObjectServer) -> None:
+    (text,) = re.findall(r"--lifecycle-configuration '(.*?)'", (ROOT / "docs/how-to/storage.md").read_text(), re.DOTALL)
+    client = pytest.importorskip("boto3").client("s3", endpoint_url=server.url)
+    client.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration=json.loads(text))
+    (rule,) = client.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
 
 
 @pytest.mark.usefixtures("server")
@@ -251,9 +299,9 @@ def test_what_others_keep_in_the_bucket_is_left_alone(
     server: ObjectServer, location: ObjectLocation, tmp_path: Path
 ) -> None:
     for path in (
-        f"{below(location)}/blobs/sha256/notes.txt",
-        f"{below(location)}/other",
-        f"{below(location)}-2/blobs/sha256/{'0' * 64}",
+        f"/{below(location)}/blobs/sha256/notes.txt",
+        f"/{below(location)}/other",
+        f"/{below(location)}-2/blobs/sha256/{'0' * 64}",
     ):
         server.ask("PUT", path, b"of others")
     store = remote(tmp_path, location, "one")
@@ -264,7 +312,7 @@ def test_what_others_keep_in_the_bucket_is_left_alone(
         store.delete(kept)
         store.delete(digest_bytes(b"never there"))
     assert list(store.list()) == []
-    assert server.ask("GET", f"{below(location)}/blobs/sha256/notes.txt") == b"of others"
+    assert server.ask("GET", f"/{below(location)}/blobs/sha256/notes.txt") == b"of others"
 
 
 def test_a_signed_url_needs_no_credentials(server: ObjectServer, location: ObjectLocation, tmp_path: Path) -> None:
@@ -404,7 +452,7 @@ def test_nothing_is_written_into_a_bucket_that_is_not_claimed(location: ObjectLo
 def test_a_name_that_the_library_cannot_read_is_named(
     server: ObjectServer, location: ObjectLocation, tmp_path: Path
 ) -> None:
-    server.ask("PUT", f"{below(location)}/blobs/sha256//x", b"of others")
+    server.ask("PUT", f"/{below(location)}/blobs/sha256//x", b"of others")
     with pytest.raises(UnavailableError, match=r"cannot be listed: .*blobs/sha256//x") as caught:
         list(remote(tmp_path, location).list())
     assert "delete or rename that object" in str(caught.value.next_step)
@@ -461,6 +509,37 @@ def test_ctrl_c_ends_the_wait_for_a_silent_service(
         proxy.stall()
         use(server.behind(proxy.port), monkeypatch)
         assert script(STALLED, location, tmp_path, seconds=50).returncode == 0
+
+
+STOPPING = """
+import io, sys, time
+from pathlib import Path
+from benchlock.artifacts.digest import Descriptor, digest_bytes
+from benchlock.artifacts.net.object_client import connect, parse_location
+
+content = (Path(sys.argv[2]) / "weights").read_bytes()
+
+class Stopping(io.BytesIO):
+    def read(self, size=-1):
+        if self.tell() >= 16 << 20:
+            time.sleep(600)
+        return super().read(size)
+
+connect(parse_location(sys.argv[1])).put_blob(
+    Stopping(content), Descriptor(digest_bytes(content), len(content)), name="weights"
+)
+"""
+
+
+@contextmanager
+def started(text: str, location: ObjectLocation, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that runs a script, and ends with the context."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, "-c", text, location.url, str(folder)], env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def script(

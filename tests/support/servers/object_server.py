@@ -58,9 +58,9 @@ class ObjectServer:
         """The URL below which the objects of the bucket are."""
         return f"{self.url}/{BUCKET}"
 
-    def has_parts(self) -> bool:
-        """Whether there are parts of uploads that did not end."""
-        return b"<Upload>" in self.ask("GET", "?uploads")
+    def has_parts(self, location: ObjectLocation) -> bool:
+        """Whether there are parts of uploads below a prefix that did not end."""
+        return f"<Key>{below(location)}/".encode() in self.ask("GET", "?uploads")
 
     def open(self, method: str, path: str, content: bytes | None = None) -> HTTPResponse:
         """Send a request; this server requires credentials, and checks no signature."""
@@ -76,6 +76,11 @@ class ObjectServer:
         """Return the body of the answer to a request."""
         with self.open(method, path, content) as answer:
             return answer.read()
+
+
+def below(location: ObjectLocation) -> str:
+    """The prefix of a location in its bucket."""
+    return location.url.partition("://")[2].partition("/")[2]
 
 
 @contextmanager

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
-from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
+from benchlock.api.local.local_registry import LocalRegistry, connect_engine, import_runner, now
 from benchlock.api.settings import read_setting
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.cached_store import CachedStore
@@ -24,8 +25,11 @@ from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Runner
+from benchlock.evaluator.runner.host_platform import HostTurn
 from benchlock.registry.lock.lockfile import load
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.workflows.run import Runner
 
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -66,9 +70,9 @@ def build_agent(
         InvalidInputError: ``machine`` is not a valid name.
     """
 
-    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> "Runner":
         keep = registry.catalogue.put_lock
-        return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
+        return import_runner()(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
 
     environment = WorkerEnvironment(registry.home, connect_engine, registry.read_lock, build, say)
     return _make_agent(open_queue(registry), machine, environment, permits)
@@ -110,8 +114,8 @@ def build_remote_agent(
     client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
-    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
-        return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> "Runner":
+        return import_runner()(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
     environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
     return _make_agent(queue, machine, environment, permits)

@@ -296,6 +296,13 @@ def connect_engine() -> "Engine | None":
     return Engine.connect(os.environ.get("DOCKER_HOST"))
 
 
+def import_runner() -> "type[Runner]":
+    """Import the runner with what examines runs; a worker does so for its first job, and is smaller until then."""
+    from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
+
+    return Runner
+
+
 def build_runner(
     registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: WallClock | None = None
 ) -> "Runner":
@@ -307,9 +314,7 @@ def build_runner(
         say: Prints a message.
         clock: Measures how long each phase takes.
     """
-    from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
-
-    return Runner(
+    return import_runner()(
         registry.home,
         registry.store,
         registry.records,

@@ -57,7 +57,7 @@ _SHORT: Final = timedelta(minutes=1)
 """Time of every other request, and of its retries."""
 _LIST_SECONDS: Final = 600.0
 _RETRIES: Final = 4
-_LONG_RETRIES: Final = 14
+_LONG_RETRIES: Final = 18
 """Of a part and of a download: with the pauses they outlast an outage of half a minute, and _RETRIES half a second."""
 _PAUSES: Final["BackoffConfig"] = {
     "init_backoff": timedelta(seconds=0.2),

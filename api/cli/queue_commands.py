@@ -24,14 +24,12 @@ from benchlock.api.client.id_prefixes import Candidates, describe_model, describ
 from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.worker_setup import (
     WorkerPermissions,
-    build_agent,
     build_remote_agent,
     connect_queue,
     is_remote,
 )
-from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_INVALID, EXIT_REFUSED, EXIT_TOKEN_REFUSED
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError, SchemaRevisionError, UnavailableError
 from benchlock.evaluator.launchers.launcher import Cluster, Launcher
 from benchlock.evaluator.launchers.node_worker import WorkerOrder
 from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
@@ -47,7 +45,6 @@ from benchlock.evaluator.queue.queue_texts import (
 from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Machine, MachineId, Queue, parse_job_id
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.host_platform import limit_cpus
-from benchlock.registry.database.engine import SchemaRevisionError
 from benchlock.registry.requests.evaluation_request import Request
 
 _T = TypeVar("_T")
@@ -111,6 +108,8 @@ def worker(  # noqa: PLR0913 - one for each option
     if is_remote(invocation.registry):
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, _say_step)
     else:
+        from benchlock.api.client.embedded_queue import build_agent  # noqa: PLC0415 - as below
+
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, _say_step)
     count = agent.work(once=once, until_idle=until_idle)
     answer = {"machine": agent.machine, "jobs": count}
@@ -518,7 +517,11 @@ def wait_until(read: Callable[[], _T], is_over: Callable[[_T], bool]) -> _T:
 
 def open_queue(invocation: Invocation) -> Queue:
     """Open the queue of the command's registry."""
-    return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)
+    if is_remote(invocation.registry):
+        return connect_queue(invocation.registry)
+    from benchlock.api.client import embedded_queue  # noqa: PLC0415 - SQL code, which a worker of a server does not load
+
+    return embedded_queue.open_queue(invocation.folder)
 
 
 def machine_document(machine: Machine) -> dict[str, Any]:

@@ -8,6 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 BENCH := .venv-bench/.made
 PIPELINE := .venv-pipeline/.made
+AZURITE := tests/support/servers/azurite
 PURE := tests/house/test_tree.py tests/artifacts/test_*.py $(addprefix tests/artifacts/,bundles net) \
 	$(addprefix tests/registry/,text versions requests resolution lock manifests) \
 	$(addprefix tests/evaluator/harness/,steps quality inference)
@@ -23,11 +24,11 @@ install: $(RUNTIME) ## benchlock in .venv
 demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for PyTorch and TensorFlow too
 	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)
 
-test: $(DEV) ## every test, with an engine of its own on a private socket (Debian as root: installs it)
+test: $(DEV) $(AZURITE)/node_modules ## every test, with an engine of its own on a private socket (Debian as root: installs it)
 	@sh tests/support/system/system.sh
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-base: $(DEV) ## what the tests need of the system, and the base of their images: all that waits for the network
+base: $(DEV) $(AZURITE)/node_modules ## what the tests need of the system, and the base of their images: all that waits for the network
 	@sh tests/support/system/system.sh
 	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.system.base .pytest_cache/d/benchlock-base
 
@@ -88,9 +89,10 @@ configuration: $(DEV) ## write docs/reference/configuration.md anew from the tab
 notebook: $(DEV) ## execute the notebook of the digits example, and write its outputs anew
 	@$(BIN)/python -m tests.examples.notebook_execution examples/digits/digits.ipynb
 
-lock: ## write requirements/*.txt anew (needs uv on the path)
+lock: ## write requirements/*.txt and Azurite's package-lock.json anew (needs uv and npm on the path)
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in -o requirements/runtime.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 pyproject.toml requirements/build.in --group dev -c requirements/runtime.txt -o requirements/dev.txt
+	npm --prefix $(AZURITE) install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/example.in -o requirements/example.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/bench.in -o requirements/bench.txt
 	uv pip compile -q --no-emit-index-url --generate-hashes --python-version 3.11 requirements/pipeline.in -o requirements/pipeline.txt
@@ -103,7 +105,7 @@ engine-stop: ## end that engine
 	@sh tests/support/system/engine.sh stop
 
 clean: engine-stop ## remove what the targets above made
-	rm -rf .engine $(VENV) .venv-bench .venv-pipeline .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+	rm -rf .engine $(VENV) .venv-bench .venv-pipeline $(AZURITE)/node_modules .demo .cache .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
 
 $(RUNTIME): requirements/runtime.txt pyproject.toml
 	@sh tests/support/system/environment.sh "$(PYTHON)" $(VENV) requirements/runtime.txt
@@ -112,6 +114,10 @@ $(RUNTIME): requirements/runtime.txt pyproject.toml
 $(DEV): requirements/dev.txt pyproject.toml
 	@sh tests/support/system/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $(RUNTIME) $@
+
+$(AZURITE)/node_modules: $(AZURITE)/package-lock.json | $(DEV)
+	@$(BIN)/npm --prefix $(AZURITE) ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 $(BENCH): requirements/bench.txt
 	@$(PYTHON) -m venv .venv-bench

@@ -74,6 +74,12 @@ class UnavailableError(BenchlockError):
     code = "unavailable"
 
 
+class SchemaRevisionError(UnavailableError):
+    """A database schema with another revision than this build needs."""
+
+    code = "schema-revision"
+
+
 class BusyError(UnavailableError):
     """Too many requests at once; the same request may succeed later."""
 

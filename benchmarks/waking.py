@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.digest import Digest
 from benchlock.evaluator.queue.queue_types import JobRequest, Lease, Queue, new_job_id

@@ -22,6 +22,7 @@ from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.api.commands import Commands, copied
 from tests.support.api.warm import Warm
+from tests.support.servers.azure_server import AzureServer, serving_azure
 from tests.support.servers.object_server import ObjectServer, serving_objects
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.postgresql import serving as postgresql_serving
@@ -242,6 +243,13 @@ def registry_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Regist
 def object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
     """A server that speaks S3 of the suite's own, ended with the suite; tests take a prefix each."""
     with serving_objects(tmp_path_factory.mktemp("object-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """A server that speaks Azure Blob of the suite's own, ended with the suite; tests take a prefix each."""
+    with serving_azure(tmp_path_factory.mktemp("azure-server")) as server:
         yield server
 
 

@@ -14,7 +14,8 @@ from benchlock.api.cli.run_options import RUN_PREFIX, complete_run_target, read_
 from benchlock.api.error_codes import EXIT_INTEGRITY, EXIT_REFUSED
 from benchlock.api.local.backups import BackupReport, back_up
 from benchlock.api.local.backups import restore as restored
-from benchlock.api.local.local_registry import connect_engine, folder_of, now
+from benchlock.api.local.local_registry import folder_of, now
+from benchlock.api.local.run_setup import connect_engine
 from benchlock.api.local.schema_upgrades import (
     SchemaChange,
     current_revision,
@@ -24,13 +25,12 @@ from benchlock.api.local.schema_upgrades import (
     upgrade_statements,
 )
 from benchlock.api.schemas.registry_protocol import Json
-from benchlock.artifacts.errors import IntegrityError
+from benchlock.artifacts.errors import IntegrityError, SchemaRevisionError
 from benchlock.artifacts.user_output import format_bytes, format_count
 from benchlock.evaluator.runner.energy import describe_counters
 from benchlock.evaluator.runner.host_platform import Host, this_host
 from benchlock.migrations import HEAD
 from benchlock.registry.artifact_names import KINDS
-from benchlock.registry.database.engine import SchemaRevisionError
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.hardware_requirements import HostFacts
 

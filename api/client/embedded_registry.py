@@ -163,7 +163,7 @@ class EmbeddedRegistry:
         self, target: "Lock | Request", isolation: Isolation | None, *, allow_code: bool, priority: int = 0
     ) -> "Explanation":
         """Queue a run in the registry's database."""
-        from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by queued runs only
+        from benchlock.api.client.embedded_queue import open_queue  # noqa: PLC0415 - used by queued runs only
         from benchlock.evaluator.queue.submission_checks import make_job_request  # noqa: PLC0415 - as above
         from benchlock.registry.requests.evaluation_request import Request  # noqa: PLC0415 - as above
 
@@ -246,7 +246,7 @@ class EmbeddedRegistry:
 
     def collect(self, *, dry_run: bool, local: bool) -> GcReport:
         """Delete unreferenced blobs, expired uploads and unused matches of the queue."""
-        from benchlock.api.client.worker_setup import open_queue  # noqa: PLC0415 - used by `gc` only
+        from benchlock.api.client.embedded_queue import open_queue  # noqa: PLC0415 - used by `gc` only
 
         # The cache is evicted first, because a damaged listing would stop the garbage collection.
         evicted = self._require_cache("--local").evict(dry_run=dry_run) if local else None

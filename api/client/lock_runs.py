@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from benchlock.api.local.local_registry import build_runner
+from benchlock.api.local.run_setup import build_runner
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import InvalidInputError, RefusedError

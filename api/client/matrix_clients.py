@@ -3,8 +3,8 @@
 from typing import Final, Protocol
 
 from benchlock.api.client.api_client import ApiClient
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import now
 from benchlock.api.schemas.job_schemas import MatrixSubmission
 from benchlock.artifacts.digest import Digest

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 from benchlock.api.client.api_client import ApiClient
 from benchlock.api.client.remote_records import RemoteCatalogue, RemoteRuns
 from benchlock.api.local.container_registry_access import read_network_policy
+from benchlock.api.local.run_setup import connect_engine
 from benchlock.api.schemas import lock_schemas, maintenance_schemas
 from benchlock.api.schemas.access_schemas import Caller
 from benchlock.api.schemas.registry_protocol import ChoiceExplanation, Json, LockResult
@@ -287,7 +288,7 @@ def open_remote(url: str, say: Callable[[str], None], progress: Progress, token:
     home, client, session = connection.home(), connection.client, connection.session
     registry = RemoteRegistry(home, client, make_blob_client(session, home / _NOTES), progress)
     if (home / _RUNS).is_dir() and any((home / _RUNS).iterdir()):
-        from benchlock.api.local.local_registry import connect_engine, now  # noqa: PLC0415 - SQL code; rarely used
+        from benchlock.api.local.local_registry import now  # noqa: PLC0415 - SQL code; rarely used
         from benchlock.evaluator.runner.orphans import sweep  # noqa: PLC0415 - as above
 
         records = registry.records

@@ -3,13 +3,14 @@
 from typing import Protocol
 
 from benchlock.api.client.api_client import ApiClient
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, now, open_log, open_tokens
 from benchlock.api.schemas import access_schemas as wire
 from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Scopes
-from benchlock.registry.auth.tokens import TokenId, Tokens, parse_grace, parse_lifetime
+from benchlock.registry.auth.token_format import TokenId
+from benchlock.registry.auth.tokens import Tokens, parse_grace, parse_lifetime
 
 _PAGE = 1000
 

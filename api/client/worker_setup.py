@@ -1,4 +1,4 @@
-"""The job queue of a registry, the worker agent of this machine and their environment variables."""
+"""The job queue on a server and the worker agent of this machine, without SQL code, and variables of workers."""
 
 import hashlib
 import os
@@ -8,38 +8,31 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
-from benchlock.api.local.local_registry import LocalRegistry, connect_engine, now
+from benchlock.api.local.run_setup import connect_engine, import_runner
 from benchlock.api.settings import read_setting
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import Progress
-from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
-from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Runner
+from benchlock.evaluator.runner.host_platform import HostTurn
 from benchlock.registry.lock.lockfile import load
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.workflows.run import Runner
 
 _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _LOCKS = Path("/run/lock")
 _DIGITS = 12
-
-
-def open_queue(registry: LocalRegistry) -> SqlQueue:
-    """Open the queue in the registry's database.
-
-    Raises:
-        InvalidInputError: The setting ``lease`` is not a number of seconds.
-    """
-    return SqlQueue(registry.database, now, _read_lease_times())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +41,6 @@ class WorkerPermissions:
 
     processes: bool = False
     code: bool = False
-
-
-def build_agent(
-    registry: LocalRegistry, machine: str, permits: WorkerPermissions, progress: Progress, say: Callable[[str], None]
-) -> Agent:
-    """Build the agent of this machine for an embedded registry.
-
-    Args:
-        registry: The registry.
-        machine: The machine's name; empty for the host's id.
-        permits: What the agent may run without a container.
-        progress: Shows transfers and stages.
-        say: Prints a message.
-
-    Raises:
-        InvalidInputError: ``machine`` is not a valid name.
-    """
-
-    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
-        keep = registry.catalogue.put_lock
-        return Runner(registry.home, registry.store, journal, engine, now, progress, say, keep, turn)
-
-    environment = WorkerEnvironment(registry.home, connect_engine, registry.read_lock, build, say)
-    return _make_agent(open_queue(registry), machine, environment, permits)
 
 
 def is_remote(location: str) -> bool:
@@ -110,14 +79,22 @@ def build_remote_agent(
     client = make_blob_client(connection.session, home / "uploads")
     store = CachedStore(LocalStore(cache / "blobs"), HttpStore(client), progress)
 
-    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> Runner:
-        return Runner(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
+    def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> "Runner":
+        return import_runner()(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
     environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
-    return _make_agent(queue, machine, environment, permits)
+    return make_agent(queue, machine, environment, permits)
 
 
-def _make_agent(queue: Queue, machine: str, environment: WorkerEnvironment, permits: WorkerPermissions) -> Agent:
+def make_agent(queue: Queue, machine: str, environment: WorkerEnvironment, permits: WorkerPermissions) -> Agent:
+    """Make the agent of this machine.
+
+    Args:
+        queue: The queue.
+        machine: The machine's name; empty for the host's id.
+        environment: Where the agent runs jobs.
+        permits: What the agent may run without a container.
+    """
     return Agent(queue, machine_id(machine), environment, host_lock_path(), permits.processes, permits.code)
 
 
@@ -142,17 +119,3 @@ def host_lock_path() -> Path:
     folder = _LOCKS if os.access(_LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     value = read_setting("host_lock")
     return folder / "benchlock.measure" if value is None else Path(value.text)
-
-
-def _read_lease_times() -> Times:
-    """Return the durations for the setting ``lease``; each lease tells its agent the duration."""
-    value = read_setting("lease")
-    if value is None:
-        return Times()
-    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", value.text) is None or not float(value.text):
-        raise InvalidInputError(
-            f"{value.origin} is {value.text!r}, not a number of seconds",
-            where=value.origin,
-            next_step="write 60, or unset it",
-        )
-    return Times(float(value.text))

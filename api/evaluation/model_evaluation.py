@@ -10,7 +10,7 @@ from benchlock.api.client.draft_publication import Publisher
 from benchlock.api.client.user_files import default_lock_path, load_lock, write_text
 from benchlock.api.evaluation.evaluation_files import EvaluationFiles
 from benchlock.api.evaluation.image_building import ImageRequirement, build_image, find_image
-from benchlock.api.local.local_registry import connect_engine
+from benchlock.api.local.run_setup import connect_engine
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import BenchlockError, RefusedError
 from benchlock.artifacts.user_output import Progress

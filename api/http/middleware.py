@@ -30,8 +30,8 @@ from benchlock.api.http.slow_client_flow_control import (
 )
 from benchlock.api.service_log import FAILURE_REASON, REQUEST_ID, log
 from benchlock.artifacts.errors import BenchlockError, BusyError, InvalidInputError
-from benchlock.registry.auth.audit_log import DenialLog, Outcome
-from benchlock.registry.auth.permissions import ANONYMOUS, Actor, act_as, get_actor
+from benchlock.registry.auth.audit_log import DenialLog
+from benchlock.registry.auth.permissions import ANONYMOUS, Actor, Outcome, act_as, get_actor
 from benchlock.registry.auth.token_format import mask_tokens
 
 _DESCRIPTORS: Final = "/dev/fd"

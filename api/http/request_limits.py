@@ -18,11 +18,10 @@ from benchlock.api.http.request_parsing import LONG_BODY
 from benchlock.api.http.service_settings import ConcurrencyBound
 from benchlock.api.http.slow_client_flow_control import LENGTH_HEADERS, announced_length
 from benchlock.api.http.thread_pools import FairThreadPool
-from benchlock.artifacts.errors import BusyError, UnavailableError
+from benchlock.artifacts.errors import BusyError, SchemaRevisionError, UnavailableError
 from benchlock.migrations import HEAD
 from benchlock.registry.auth.permissions import UnauthorizedError, get_actor
 from benchlock.registry.database.engine import (
-    SchemaRevisionError,
     database_location,
     read_revision,
     read_transaction,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, structs
 
 from benchlock.api.local.container_registry_access import look_up_image, look_up_leniently
-from benchlock.api.local.local_registry import build_runner, source_access
+from benchlock.api.local.local_registry import source_access
+from benchlock.api.local.run_setup import build_runner
 from benchlock.api.schemas.registry_protocol import Registry
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_output import Progress

@@ -19,13 +19,13 @@ from benchlock.api.local.registry_database import (
     require_registry,
 )
 from benchlock.api.local.registry_store import STORE_VARIABLE, open_store, uploads_folder
+from benchlock.api.local.run_setup import connect_engine
 from benchlock.api.settings import KEYS, read_setting
 from benchlock.artifacts.blob_store import FileStore
 from benchlock.artifacts.errors import BenchlockError, InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.evidence.run_examination import ExaminedRecords, Examiner
-from benchlock.evaluator.runner.wall_clock import WallClock
 from benchlock.migrations import prepare
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.catalogue.catalogue import Catalogue
@@ -38,14 +38,11 @@ from benchlock.registry.text.quantities import parse_bytes, parse_seconds
 if TYPE_CHECKING:
     from sqlalchemy import Engine as Database
 
-    from benchlock.api.schemas.registry_protocol import Registry as AnyRegistry
     from benchlock.artifacts.digest import Digest
     from benchlock.artifacts.sources import SourceAccess
     from benchlock.artifacts.uploads.disk_quotas import DiskReserve
     from benchlock.artifacts.uploads.resumable_uploads import Uploads
     from benchlock.evaluator.records.run_store import Records
-    from benchlock.evaluator.runner.container_engine import Engine
-    from benchlock.evaluator.workflows.run import Runner
     from benchlock.registry.auth.tokens import Tokens
 
 T = TypeVar("T")
@@ -287,36 +284,3 @@ def describe_store(registry: LocalRegistry) -> str:
     if not is_claimed:
         return f"{remote.where}: not claimed by this registry; its endpoint may be another one now"
     return f"{remote.where}, and a cache in the registry's folder"
-
-
-def connect_engine() -> "Engine | None":
-    """Connect to the Docker engine at DOCKER_HOST, by default the system's own; None if none answers."""
-    from benchlock.evaluator.runner.container_engine import Engine  # noqa: PLC0415 - used by few commands
-
-    return Engine.connect(os.environ.get("DOCKER_HOST"))
-
-
-def build_runner(
-    registry: "AnyRegistry", progress: Progress, say: Callable[[str], None], clock: WallClock | None = None
-) -> "Runner":
-    """Build the runner of this machine, which uses containers if a Docker engine answers.
-
-    Args:
-        registry: Where locks and runs are recorded.
-        progress: Shows transfers and stages.
-        say: Prints a message.
-        clock: Measures how long each phase takes.
-    """
-    from benchlock.evaluator.workflows.run import Runner  # noqa: PLC0415 - used by few commands
-
-    return Runner(
-        registry.home,
-        registry.store,
-        registry.records,
-        connect_engine(),
-        registry.now,
-        progress,
-        say,
-        registry.catalogue.put_lock,
-        clock=clock or WallClock(),
-    )

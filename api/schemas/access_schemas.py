@@ -6,9 +6,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from benchlock.artifacts import size_limits
-from benchlock.registry.auth.audit_log import AuditEntry, Outcome
-from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS
-from benchlock.registry.auth.tokens import State, Token
+from benchlock.registry.auth.permissions import AuditEntry, Outcome
+from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, State, Token
 
 Scope = Annotated[str, size_limits.limit_text(144, "publish:acme")]
 TokenIdText = Annotated[str, Meta(pattern=r"^token/[0-9a-z]{26}$", examples=["token/01m7zpsb9cmkr23pzwhqxxkrge"])]

@@ -10,8 +10,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest, DigestText, parse_digest
 from benchlock.registry.artifact_names import Kind, Reference, parse_name
-from benchlock.registry.catalogue.catalogue_protocol import Entry, PublishResult
-from benchlock.registry.catalogue.version_lists import ListedVersion
+from benchlock.registry.catalogue.catalogue_protocol import Entry, ListedVersion, PublishResult
 from benchlock.registry.manifests.field_types import MAX_FILES
 from benchlock.registry.versions.semantic_version import parse_version
 

@@ -9,7 +9,8 @@ from typing import Final, get_args
 
 from msgspec import structs
 
-from benchlock.api.local.local_registry import LocalRegistry, connect_engine
+from benchlock.api.local.local_registry import LocalRegistry
+from benchlock.api.local.run_setup import connect_engine
 from benchlock.artifacts.errors import BenchlockError
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform, list_lacks
 from benchlock.evaluator.queue.queue_texts import machine_state

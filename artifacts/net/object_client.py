@@ -33,7 +33,7 @@ from benchlock.artifacts.user_output import Advance, ignore_progress
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
-    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+    from obstore.store import AzureStore, BackoffConfig, ClientConfig, GCSStore, RetryConfig, S3Store
 
     Objects = S3Store | GCSStore | AzureStore
 
@@ -57,25 +57,69 @@ _SHORT: Final = timedelta(minutes=1)
 """Time of every other request, and of its retries."""
 _LIST_SECONDS: Final = 600.0
 _RETRIES: Final = 4
-_DELETED_AT_ONCE: Final = 1000
-_ADVICE: Final = ErrorPolicy(
-    log_in="check the credentials in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    damaged="delete the object blobs/sha256/ and the digits of the digest, and publish the version again to upload it",
-)
-_ENDPOINTS: Final = {
-    "s3": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
-    "az": ("AZURE_STORAGE_ENDPOINT",),
-    "gs": (),
+_LONG_RETRIES: Final = 18
+"""Of a part and of a download: with the pauses they outlast an outage of 40 s, and _RETRIES one of 0.7 s (medians)."""
+_PAUSES: Final["BackoffConfig"] = {
+    "init_backoff": timedelta(seconds=0.2),
+    "base": 3,
+    "max_backoff": timedelta(seconds=5),
 }
-"""The variables with the URL of a service, by the scheme of its buckets."""
+_DELETED_AT_ONCE: Final = 1000
+_DAMAGED: Final = (
+    "delete the object blobs/sha256/ and the digits of the digest, and publish the version again to upload it"
+)
 _process: list[int] = []
 """The process that connected first. The threads of the library do not exist in processes forked from it."""
 _STATUS: Final = re.compile(r"(status code: \d{3}[A-Za-z -]*)")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
 _URL: Final = re.compile(r"https?://\S+")
+_REASON: Final = 300
 _INVALID_PATH: Final = "invalid path"
+_PARTS_DROPPED: Final = "InvalidBlockList"
+"""The code of Azure's error when another upload of the same blob ended first, which drops the parts of all others."""
 _ATTRIBUTES: Final = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 """A browser that follows a link to a blob saves it; foreign bytes are never a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """The environment variables of a service.
+
+    Attributes:
+        credentials: Some that have the credentials.
+        endpoints: Those that have its URL.
+        http: The one that accepts a server without TLS, as some on private networks are; None if there is none.
+    """
+
+    credentials: str
+    endpoints: tuple[str, ...]
+    http: str | None
+
+    @property
+    def allows_http(self) -> bool:
+        """Whether the user accepts a server without TLS."""
+        return self.http is not None and os.environ.get(self.http, "").lower() == "true"
+
+    @property
+    def advice(self) -> ErrorPolicy:
+        """The error policy of the service's buckets."""
+        return ErrorPolicy(f"check the credentials in the environment, such as {self.credentials}", _DAMAGED)
+
+
+_SERVICES: Final = {
+    "s3": _Service(
+        "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"),
+        "AWS_ALLOW_HTTP",
+    ),
+    "az": _Service(
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        "AZURE_ALLOW_HTTP",
+    ),
+    "gs": _Service("GOOGLE_APPLICATION_CREDENTIALS", ("GOOGLE_BASE_URL",), None),
+}
+"""By the scheme of the buckets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +135,11 @@ class ObjectLocation:
     def __str__(self) -> str:
         """Return the URL."""
         return self.url
+
+    @property
+    def service(self) -> _Service:
+        """The service of the bucket."""
+        return _SERVICES[self.url.partition(":")[0]]
 
 
 def parse_location(text: str) -> ObjectLocation:
@@ -117,9 +166,9 @@ def connect(location: ObjectLocation) -> "ObjectClient":
     """
     if not _process:
         _process.append(os.getpid())
-    for name in _ENDPOINTS[location.url.partition(":")[0]]:
+    for name in location.service.endpoints:
         if endpoint := os.environ.get(name):
-            _check_endpoint(name, endpoint)
+            _check_endpoint(location.service, name, endpoint)
     try:
         stores = (
             _open(location, {"timeout": _SHORT}, _SHORT),
@@ -128,12 +177,14 @@ def connect(location: ObjectLocation) -> "ObjectClient":
         )
     except (BaseError, ValueError) as error:
         raise InvalidInputError(
-            f"{location} cannot be opened: {_shorten(error)}", where=str(location), next_step=_ADVICE.log_in
+            f"{location} cannot be opened: {_shorten(error)}",
+            where=str(location),
+            next_step=location.service.advice.log_in,
         ) from error
     return ObjectClient(location, *stores)
 
 
-def _check_endpoint(name: str, endpoint: str) -> None:
+def _check_endpoint(service: _Service, name: str, endpoint: str) -> None:
     """Raise for an endpoint that the library cannot use, or whose password it would print."""
     split, where = split_url(endpoint), redact_url(endpoint)
     if split.username is not None:
@@ -144,25 +195,19 @@ def _check_endpoint(name: str, endpoint: str) -> None:
         raise InvalidInputError(
             f"{name} is not a URL: {where}", where=name, next_step="write https://HOST or http://HOST"
         )
-    if split.scheme == "http" and not _allows_http():
-        raise InvalidInputError(
-            f"{name} is not encrypted: {where}",
-            where=name,
-            next_step="write https://, or set AWS_ALLOW_HTTP=true on a private network",
-        )
-
-
-def _allows_http() -> bool:
-    """Return whether the user accepts a server without TLS, as some on private networks are."""
-    return os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"
+    if split.scheme == "http" and not service.allows_http:
+        step = f"write https://, or set {service.http}=true on a private network" if service.http else "write https://"
+        raise InvalidInputError(f"{name} is not encrypted: {where}", where=name, next_step=step)
 
 
 def _open(location: ObjectLocation, options: "ClientConfig", seconds: timedelta) -> "Objects":
     """Return the library's store of a bucket; a request with its retries takes at most twice ``seconds``."""
     options["connect_timeout"] = _CONNECT
+    options["allow_http"] = location.service.allows_http
     retries: RetryConfig = {"max_retries": _RETRIES, "retry_timeout": seconds}
+    if seconds != _SHORT:
+        retries |= {"max_retries": _LONG_RETRIES, "backoff": _PAUSES}
     if location.url.startswith("s3:"):
-        options["allow_http"] = _allows_http()
         return cast(
             "Objects",
             from_url(location.url, client_options=options, retry_config=retries, checksum_algorithm="SHA256"),
@@ -186,7 +231,7 @@ class ObjectClient:
     @property
     def advice(self) -> ErrorPolicy:
         """The error policy of buckets."""
-        return _ADVICE
+        return self.location.service.advice
 
     def open_digest(self, digest: Digest) -> BinaryIO:
         """Open a seekable, unverified stream of a blob.
@@ -237,10 +282,11 @@ class ObjectClient:
         except KeyboardInterrupt:
             checked.is_stopped = True  # so that the library aborts the upload in parts
             raise
-        except UnavailableError:
+        except UnavailableError as error:
             if checked.error is not None:  # the library has turned it into an error of its own
                 raise checked.error from None
-            raise
+            if _PARTS_DROPPED not in error.what or self.stat_blob(blob.digest) != blob:
+                raise
 
     def list_blobs(self) -> Iterator[Digest]:
         """Yield the digest of every blob.
@@ -346,7 +392,7 @@ class ObjectClient:
 
     def _make_error(self, what: str, error: BaseException) -> UnavailableError:
         reason = _shorten(error)
-        step = f"{_ADVICE.log_in}, and the endpoint, such as AWS_ENDPOINT_URL"
+        step = f"{self.advice.log_in}, and the endpoint, such as {self.location.service.endpoints[0]}"
         if _INVALID_PATH in reason:
             step = f"delete or rename that object: no other program may write below {self.where}/{_BLOBS}"
         return UnavailableError(f"{what}: {reason}", where=self.where, next_step=step)
@@ -460,7 +506,8 @@ def _run(call: Callable[[], Result]) -> Result:
 def _shorten(error: BaseException) -> str:
     """Return the first line of an error of the library, without secrets of URLs and without the body of the answer.
 
-    The further lines describe inner values. Only the code in the body of an error of S3 is kept.
+    The further lines describe inner values. Only the code in the body of an error is kept. The middle of a long line
+    is left out, since the status is at its end.
     """
     text = str(error)
     line = _URL.sub(lambda url: redact_url(url[0]), text.partition("\n")[0])
@@ -469,4 +516,6 @@ def _shorten(error: BaseException) -> str:
         line = line[: status.end()]
     if code is not None:
         line = f"{line.rstrip()} ({code[1]})"
-    return line[:300] or type(error).__name__
+    if len(line) > _REASON:
+        line = f"{line[: _REASON // 2]} … {line[-_REASON // 2 :]}"
+    return line or type(error).__name__

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, now, open_registry
 from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.web.links import (

@@ -56,7 +56,8 @@ from benchlock.evaluator.records.run_types import RunEnd, RunId
 from benchlock.evaluator.runner.run_outcome import FailureClass
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.auth.tokens import State, expiry
+from benchlock.registry.auth.token_format import State
+from benchlock.registry.auth.tokens import expiry
 from benchlock.registry.database.commit_signals import JOBS, send_signal
 from benchlock.registry.database.record_chain import Record
 from benchlock.registry.database.registry_schema import token_revocations, tokens

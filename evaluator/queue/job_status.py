@@ -50,7 +50,7 @@ from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_types import RunId, replace_nul
 from benchlock.evaluator.records.runs_schema import HIDDEN_RUNS
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.auth.tokens import State
+from benchlock.registry.auth.token_format import State
 
 SEE: Final = "see "
 """Prefix of a job's reason, before the id of its failed run: the message stays with the run, which may be hidden."""

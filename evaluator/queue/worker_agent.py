@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs, to_builtins
 
@@ -33,9 +33,8 @@ from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
 from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.runner.host_platform import Host, this_host
+from benchlock.evaluator.runner.host_platform import Host, HostTurn, this_host
 from benchlock.evaluator.runner.orphans import clear, halt
-from benchlock.evaluator.workflows.run import HostTurn, Runner
 from benchlock.registry.auth.permissions import (
     ForbiddenError,
     MachineRefusedError,
@@ -43,6 +42,9 @@ from benchlock.registry.auth.permissions import (
     UnauthorizedError,
 )
 from benchlock.registry.lock.lockfile import Lock
+
+if TYPE_CHECKING:
+    from benchlock.evaluator.workflows.run import Runner
 
 _PAUSE: Final = 1.0
 """Seconds between two requests for a lease if an available job is not leased to this agent, and after an error."""
@@ -82,7 +84,7 @@ class WorkerEnvironment:
     home: Path
     connect: Callable[[], Engine | None]
     fetch: Callable[[Digest], Lock]
-    build: Callable[[RunJournal, HostTurn, Engine | None], Runner]
+    build: Callable[[RunJournal, HostTurn, Engine | None], "Runner"]
     say: Callable[[str], None]
 
 
@@ -233,7 +235,7 @@ class Agent:
             raise refusal
         return True
 
-    def _run(self, lease: Lease, runner: Runner, heartbeat: Heartbeat) -> BaseException | None:
+    def _run(self, lease: Lease, runner: "Runner", heartbeat: Heartbeat) -> BaseException | None:
         """Run the lock of the lease and return the error, if any."""
         try:
             lock = self.environment.fetch(lease.lock)

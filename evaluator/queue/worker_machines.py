@@ -9,12 +9,22 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, ins
 from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.size_limits import LACKS, WORD, truncate
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, list_lacks
-from benchlock.evaluator.queue.lease_times import Moment, queue_id
-from benchlock.evaluator.queue.queue_schema import classes, dispatch, eligible, jobs, lease_slots, leases, machines
+from benchlock.evaluator.queue.lease_times import Moment
+from benchlock.evaluator.queue.queue_schema import (
+    classes,
+    dispatch,
+    eligible,
+    jobs,
+    lease_slots,
+    leases,
+    machines,
+    queue_id,
+)
 from benchlock.evaluator.queue.queue_types import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import UnauthorizedError, get_actor
-from benchlock.registry.auth.tokens import State, expiry
+from benchlock.registry.auth.token_format import State
+from benchlock.registry.auth.tokens import expiry
 from benchlock.registry.database.registry_schema import token_revocations, tokens
 
 MAX_OWNED: Final = 1000

@@ -4,10 +4,10 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import UNSET
 
@@ -36,6 +36,23 @@ _SECONDS = 20
 _FIELDS = 3
 _MIB = 1 << 20  # the unit of memory.total
 _SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HostTurn:
+    """The exclusive use of a host by one run at a time.
+
+    Attributes:
+        name: The name of the container, which allows only one at a time.
+        labels: The labels of the container, which tell its owner.
+        inherited: Descriptors that a process inherits and keeps open as long as a part of it lives.
+        enter: Called when the measurement begins, and when its end is about to be recorded.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    inherited: tuple[int, ...]
+    enter: Callable[[Literal["measuring", "storing"]], None]
 
 
 @dataclass(frozen=True, slots=True)

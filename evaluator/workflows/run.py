@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 
@@ -33,6 +33,7 @@ from benchlock.evaluator.runner.energy import describe_energy, read_energy
 from benchlock.evaluator.runner.host_platform import (
     Choice,
     Host,
+    HostTurn,
     check_code,
     choose_cpus,
     choose_isolation,
@@ -61,23 +62,6 @@ from benchlock.evaluator.runner.wall_clock import WallClock, move_phases
 from benchlock.evaluator.statistics.metric_types import find_definitions
 from benchlock.evaluator.workflows.run_record import Attempt, make_interrupted_end, make_run_end
 from benchlock.registry.lock.lockfile import Lock
-
-
-@dataclass(frozen=True, slots=True)
-class HostTurn:
-    """The exclusive use of a host by one run at a time.
-
-    Attributes:
-        name: The name of the container, which allows only one at a time.
-        labels: The labels of the container, which tell its owner.
-        inherited: Descriptors that a process inherits and keeps open as long as a part of it lives.
-        enter: Called when the measurement begins, and when its end is about to be recorded.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    inherited: tuple[int, ...]
-    enter: Callable[[Literal["measuring", "storing"]], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,37 +5,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, Literal
+from typing import Final
 
 from sqlalchemy import Connection, Engine, select
 
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.size_limits import AUDIT_TEXT, truncate
-from benchlock.registry.auth.permissions import Actor, get_actor
+from benchlock.registry.auth.permissions import Actor, AuditEntry, Outcome, get_actor
 from benchlock.registry.auth.token_format import mask_tokens
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import Record, check_records, digest_record, insert_records
 from benchlock.registry.database.registry_schema import actions
 
-Outcome = Literal["done", "refused", "failed"]
-
 MAX_ENTRIES: Final = 10_000
 """Maximum number of entries that one call returns."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """An action that was done, denied or failed; ``request`` is the id of the HTTP request, if any."""
-
-    id: str
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    request: str | None
-    outcome: Outcome
-    reason: str
 
 
 def record_action(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Literal, get_args
 
 from benchlock.artifacts.errors import InvalidInputError
@@ -191,3 +192,20 @@ def _publishing_scope(name: str) -> str:
 def _forbidden(actor: Actor, what: str, where: str | None = None) -> ForbiddenError:
     has = f"; the token has {actor.scopes}" if actor.scopes.texts else ""
     return ForbiddenError(f"{what}{has}", where=where, next_step="use another token, or ask an administrator for one")
+
+
+Outcome = Literal["done", "refused", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """An action that was done, denied or failed; ``request`` is the id of the HTTP request, if any."""
+
+    id: str
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    request: str | None
+    outcome: Outcome
+    reason: str

@@ -9,10 +9,14 @@ import secrets
 import string
 import zlib
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Final, Literal, NewType
 
 from benchlock.artifacts.digest import Digest, digest_bytes
-from benchlock.registry.auth.permissions import UnauthorizedError
+from benchlock.registry.auth.permissions import Scopes, UnauthorizedError
+
+TokenId = NewType("TokenId", str)
+State = Literal["valid", "expired", "revoked"]
 
 PREFIX: Final = "benchlock_"
 PATTERN: Final = rf"{PREFIX}[0-9A-Za-z]{{49}}"
@@ -26,6 +30,30 @@ _TOKEN: Final = re.compile(PATTERN)
 _TOKEN_LIKE: Final = re.compile(
     rf"{PREFIX}(?:(?!{PREFIX})[0-9A-Za-z]){{20,}}"
 )  # a part of a token must not be shown either
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token without its text.
+
+    ``expires_at`` is the expiry of its newest secret. If the token was found by an older secret, it is the expiry of
+    that secret.
+    """
+
+    id: TokenId
+    name: str
+    scopes: Scopes
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    rotated_at: datetime | None = None
+
+    def state(self, at: datetime) -> State:
+        """Return whether the token is valid, expired or revoked at a time."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at <= at else "valid"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import hmac
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, NewType
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, func, select
 
@@ -15,16 +15,20 @@ from benchlock.artifacts.size_limits import SCOPES, check_text
 from benchlock.registry.artifact_names import WORD
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, get_actor
-from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, new_secret, parse_secret
+from benchlock.registry.auth.token_format import (
+    DEFAULT_LIFETIME_DAYS,
+    Secret,
+    Token,
+    TokenId,
+    new_secret,
+    parse_secret,
+)
 from benchlock.registry.database.column_types import begins_with
 from benchlock.registry.database.commit_signals import JOBS, send_signal
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.ids_and_timestamps import is_id, new_id
 from benchlock.registry.database.record_chain import check_records, digest_record, insert_record, record_kind
 from benchlock.registry.database.registry_schema import token_revocations, token_rotations, tokens
-
-TokenId = NewType("TokenId", str)
-State = Literal["valid", "expired", "revoked"]
 
 DEFAULT_LIFETIME: Final = timedelta(days=DEFAULT_LIFETIME_DAYS)
 LONGEST_LIFETIME: Final = timedelta(days=365)
@@ -37,30 +41,6 @@ _NAME: Final = re.compile(WORD)
 _LONGEST_NAME: Final = 64
 _LIFETIME: Final = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token without its text.
-
-    ``expires_at`` is the expiry of its newest secret. If the token was found by an older secret, it is the expiry of
-    that secret.
-    """
-
-    id: TokenId
-    name: str
-    scopes: Scopes
-    created_by: str
-    created_at: datetime
-    expires_at: datetime
-    revoked_at: datetime | None
-    rotated_at: datetime | None = None
-
-    def state(self, at: datetime) -> State:
-        """Return whether the token is valid, expired or revoked at a time."""
-        if self.revoked_at is not None:
-            return "revoked"
-        return "expired" if self.expires_at <= at else "valid"
 
 
 class Tokens:

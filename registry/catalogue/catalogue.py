@@ -19,11 +19,18 @@ from benchlock.artifacts.size_limits import REASON, check_text
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import record_action
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Entry, Provenance, PublishResult
+from benchlock.registry.catalogue.catalogue_protocol import (
+    ANY_CONTENT,
+    ContentFilter,
+    Entry,
+    Key,
+    ListedVersion,
+    Provenance,
+    PublishResult,
+)
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.catalogue.version_lists import (
     EXAMINED,
-    ListedVersion,
     SearchPage,
     VersionFilter,
     entry_of_listed,
@@ -36,7 +43,6 @@ from benchlock.registry.catalogue.version_lists import (
 from benchlock.registry.catalogue.version_rows import (
     READ,
     TEXT,
-    Key,
     entries,
     entry,
     entry_of,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from benchlock.artifacts.atomic_files import StoreLock
 from benchlock.artifacts.blob_store import BlobNotFoundError
@@ -18,6 +18,8 @@ from benchlock.registry.manifests import Manifest
 from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.versions.semantic_version import Version
 from benchlock.registry.versions.version_ranges import Constraint
+
+Key = tuple[str, str, str]
 
 
 class VersionTakenError(InvalidInputError):
@@ -34,6 +36,26 @@ class Entry:
     digest: Digest
     published_at: datetime
     yanked: str | None
+
+
+class ListedVersion(NamedTuple):
+    """A version on a page, as the texts of its row; a page does not need parsed versions.
+
+    ``yanked`` is the reason if the version is yanked.
+    """
+
+    kind: Kind
+    name: Name
+    precedence: str
+    version: str
+    digest: Digest
+    published_at: datetime
+    yanked: str | None
+
+    @property
+    def key(self) -> Key:
+        """The key behind which the next page starts."""
+        return (self.kind, self.name, self.precedence)
 
 
 @dataclass(frozen=True, slots=True)

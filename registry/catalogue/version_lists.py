@@ -2,18 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Column, Connection, Select, Table, bindparam, select, tuple_
 
-from benchlock.artifacts.digest import Digest
 from benchlock.registry.artifact_names import Kind, Name, Reference
-from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Entry, no_version_error
+from benchlock.registry.catalogue.catalogue_protocol import (
+    ANY_CONTENT,
+    ContentFilter,
+    Entry,
+    Key,
+    ListedVersion,
+    no_version_error,
+)
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
-from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, Key, unknown_name
+from benchlock.registry.catalogue.version_rows import SHOWN_VERSIONS, unknown_name
 from benchlock.registry.database.engine import damage_error
 from benchlock.registry.database.registry_schema import VERSION, manifests, versions, yanks
 from benchlock.registry.resolution.resolver_types import EVERY, Population, Status
@@ -66,26 +71,6 @@ class VersionFilter:
     namespace: str | None = None
     after: Key | None = None
     content: ContentFilter = ANY_CONTENT
-
-
-class ListedVersion(NamedTuple):
-    """A version on a page, as the texts of its row; a page does not need parsed versions.
-
-    ``yanked`` is the reason if the version is yanked.
-    """
-
-    kind: Kind
-    name: Name
-    precedence: str
-    version: str
-    digest: Digest
-    published_at: datetime
-    yanked: str | None
-
-    @property
-    def key(self) -> Key:
-        """The key behind which the next page starts."""
-        return (self.kind, self.name, self.precedence)
 
 
 def entry_of_listed(version: ListedVersion) -> Entry:

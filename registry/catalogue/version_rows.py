@@ -14,7 +14,7 @@ from benchlock.artifacts.errors import InvalidInputError, UnknownNameError
 from benchlock.registry.artifact_names import Kind, Name, Reference
 from benchlock.registry.auth.audit_log import action_record
 from benchlock.registry.auth.permissions import get_actor
-from benchlock.registry.catalogue.catalogue_protocol import Entry, Provenance, PublishResult, version_taken_error
+from benchlock.registry.catalogue.catalogue_protocol import Entry, Key, Provenance, PublishResult, version_taken_error
 from benchlock.registry.catalogue.resolver_snapshot import CatalogueSnapshot
 from benchlock.registry.database.engine import fetch_first
 from benchlock.registry.database.record_chain import Record, insert_record, insert_records
@@ -119,8 +119,6 @@ def _environments(manifest: Manifest) -> list[Values]:
 SHOWN_VERSIONS = 5
 PLACE = ("os", "arch", "device", "python")
 """The columns that identify a platform within a lock."""
-
-Key = tuple[str, str, str]
 
 
 def _entry() -> Select[Any]:

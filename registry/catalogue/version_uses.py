@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, Connection, Exists, Row, Select, and_, exi
 
 from benchlock.artifacts.digest import Digest
 from benchlock.registry.artifact_names import Kind, Name, Reference
+from benchlock.registry.catalogue.catalogue_protocol import Key
 from benchlock.registry.catalogue.version_lists import EXAMINED
-from benchlock.registry.catalogue.version_rows import Key, of_version
+from benchlock.registry.catalogue.version_rows import of_version
 from benchlock.registry.database.column_types import Moment, begins_with
 from benchlock.registry.database.ids_and_timestamps import new_id
 from benchlock.registry.database.registry_schema import actions, lock_blobs, locks, requirements, versions, yanks

@@ -10,7 +10,13 @@ from sqlalchemy.exc import DataError, DBAPIError, MultipleResultsFound, NoResult
 from sqlalchemy.exc import IntegrityError as ConstraintError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
-from benchlock.artifacts.errors import BenchlockError, IntegrityError, InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import (
+    BenchlockError,
+    IntegrityError,
+    InvalidInputError,
+    SchemaRevisionError,
+    UnavailableError,
+)
 from benchlock.artifacts.size_limits import TooLongError
 from benchlock.registry.database import postgresql, sqlite
 from benchlock.registry.database.postgresql import require_protection
@@ -18,12 +24,6 @@ from benchlock.registry.database.triggers import MARK
 
 _EXPECTED: Final = "schema_revision"
 _VERSION: Final = "SELECT version_num FROM alembic_version"
-
-
-class SchemaRevisionError(UnavailableError):
-    """A database schema with another revision than this build needs."""
-
-    code = "schema-revision"
 
 
 def read_revision(connection: Connection) -> str | None:

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.remote_queue import RemoteQueue
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT

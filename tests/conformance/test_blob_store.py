@@ -41,7 +41,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-EMBEDDED = ("local", "memory", "oci", "mirrored", "objects", "objects behind a folder")
+EMBEDDED = (
+    "local",
+    "memory",
+    "oci",
+    "mirrored",
+    "objects",
+    "objects behind a folder",
+    "azure",
+    "azure behind a folder",
+)
 ON_A_SERVER = ("http", "http behind a folder")
 
 
@@ -56,13 +65,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         empty(kept(served))
         there = HttpStore(make_blob_client(open_session(parse_server(served.url))), tmp_path)
         return there if request.param == "http" else CachedStore(LocalStore(tmp_path / "store"), there)
-    if request.param.startswith("objects"):
-        bucket: ObjectServer = request.getfixturevalue("object_server")
+    if request.param.startswith(("objects", "azure")):
+        kind = request.param.split()[0].removesuffix("s")
+        bucket: ObjectServer = request.getfixturevalue(f"{kind}_server")
         for name, value in bucket.environment.items():
             monkeypatch.setenv(name, value)
         objects = ObjectStore(connect(bucket.location(tmp_path.name)), tmp_path / "lock", "conformance")
         objects.claim()
-        return objects if request.param == "objects" else CachedStore(LocalStore(tmp_path / "store"), objects)
+        return objects if "folder" not in request.param else CachedStore(LocalStore(tmp_path / "store"), objects)
     server: RegistryServer = request.getfixturevalue("registry_server")
     repository = server.repository(f"conformance/{tmp_path.name.lower().replace('_', '-')}")
     remote = OciStore(RegistryClient(repository), tmp_path / "lock", "conformance")

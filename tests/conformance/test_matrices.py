@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.matrix_clients import EmbeddedMatrices, Matrices, RemoteMatrices
 from benchlock.api.client.remote_registry import connect_server
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, open_registry
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnknownNameError

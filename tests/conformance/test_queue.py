@@ -52,7 +52,8 @@ from benchlock.evaluator.records.run_types import Run, RunEnd, RunEndedError, Ru
 from benchlock.evaluator.records.runs_schema import open_runs
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Actor, ForbiddenError, Scopes, use_actor
-from benchlock.registry.auth.tokens import TokenId, Tokens
+from benchlock.registry.auth.token_format import TokenId
+from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.database.engine import open_engine, open_server, read_transaction, write_transaction
 from tests.support.evaluator.queue_model import QueueModel
 from tests.support.evaluator.queues import (

@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 626,
-    "lines": 114_970,
-    "imports inside functions": 141,
+    "modules": 628,
+    "lines": 115_130,
+    "imports inside functions": 143,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.matrix_clients import EmbeddedMatrices
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.web.links import (
     artifact_path,

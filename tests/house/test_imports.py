@@ -168,6 +168,12 @@ def test_runs_are_listed_without_scipy_special() -> None:
     assert "scipy.special" not in loaded_by("import benchlock.api.cli.run_commands")
 
 
+def test_a_worker_that_waits_at_a_server_loads_no_database_and_nothing_that_runs_need() -> None:
+    """They are half of the memory of its process."""
+    loaded = loaded_by("import benchlock.api.cli.queue.worker_command")
+    assert loaded.isdisjoint({"sqlalchemy", "numpy", "scipy", "PIL", "docker", "benchlock.evaluator.workflows.run"})
+
+
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a registry of one version of each kind, a request, one that nothing answers, and a lock."""

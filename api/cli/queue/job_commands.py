@@ -10,14 +10,13 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import complete_id
+from benchlock.api.client.embedded_queue import open_queue as opened
 from benchlock.api.client.id_prefixes import Candidates, describe_model, describe_moment
 from benchlock.api.client.worker_setup import connect_queue, is_remote
-from benchlock.api.client.worker_setup import open_queue as opened
 from benchlock.api.error_codes import EXIT_REFUSED
-from benchlock.artifacts.errors import InvalidInputError, UnavailableError
+from benchlock.artifacts.errors import InvalidInputError, SchemaRevisionError, UnavailableError
 from benchlock.evaluator.queue.queue_texts import job_state
 from benchlock.evaluator.queue.queue_types import TERMINAL, Job, JobState, Queue, parse_job_id
-from benchlock.registry.database.engine import SchemaRevisionError
 
 _T = TypeVar("_T")
 _WAIT_SECONDS: Final = 1.0

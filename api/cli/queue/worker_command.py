@@ -8,7 +8,7 @@ import msgspec
 from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say_step
-from benchlock.api.client.worker_setup import WorkerPermissions, build_agent, build_remote_agent, is_remote
+from benchlock.api.client.worker_setup import WorkerPermissions, build_remote_agent, is_remote
 from benchlock.artifacts.errors import InvalidInputError
 from benchlock.evaluator.runner.host_platform import limit_cpus
 
@@ -55,6 +55,9 @@ def worker(  # noqa: PLR0913 - one for each option
     if is_remote(invocation.registry):
         agent = build_remote_agent(invocation.registry, machine, permits, invocation.progress, say_step)
     else:
+        # SQL code, which a worker of a server does not load
+        from benchlock.api.client.embedded_queue import build_agent  # noqa: PLC0415
+
         agent = build_agent(invocation.folder, machine, permits, invocation.progress, say_step)
     count = agent.work(once=once, until_idle=until_idle)
     answer = {"machine": agent.machine, "jobs": count}

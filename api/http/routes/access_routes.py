@@ -6,7 +6,7 @@ import msgspec
 from litestar import Controller, Response, delete, get, post
 from litestar.params import Body, Parameter
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import ADMIN, READ
 from benchlock.api.http.request_limits import LIST, WHILE_FULL
@@ -34,8 +34,8 @@ from benchlock.api.schemas.access_schemas import (
 )
 from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_cursor
 from benchlock.registry.auth.permissions import Scopes, get_actor
-from benchlock.registry.auth.token_format import Secret
-from benchlock.registry.auth.tokens import Token, TokenId, parse_grace, parse_lifetime, parse_token_id
+from benchlock.registry.auth.token_format import Secret, Token, TokenId
+from benchlock.registry.auth.tokens import parse_grace, parse_lifetime, parse_token_id
 
 _ID = "01m7zpsb9cmkr23pzwhqxxkrge"
 _TOKEN = {

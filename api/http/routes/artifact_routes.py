@@ -49,8 +49,8 @@ from benchlock.registry.artifact_names import (
     parse_target,
 )
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, Provenance
-from benchlock.registry.catalogue.version_lists import ListedVersion, SearchPage, VersionFilter
+from benchlock.registry.catalogue.catalogue_protocol import ANY_CONTENT, ContentFilter, ListedVersion, Provenance
+from benchlock.registry.catalogue.version_lists import SearchPage, VersionFilter
 from benchlock.registry.manifests.manifest_types import Task
 from benchlock.registry.publishing.remote_publication import parse_received_manifest, publish_received
 from benchlock.registry.versions.semantic_version import parse_version

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from litestar import Controller, Litestar, post, put
 from litestar.params import Body
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import RUN
 from benchlock.api.http.request_limits import END, WHILE_FULL

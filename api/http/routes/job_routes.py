@@ -13,9 +13,9 @@ from litestar.params import Body, HeaderParameter, Parameter, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 from msgspec import UNSET
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
 from benchlock.api.client.matrix_clients import EmbeddedMatrices
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.live_jobs import JobWakeUps, LiveJobs
 from benchlock.api.http.openapi import describe_body, describe_responses, encode_example
 from benchlock.api.http.request_authorization import READ, RUN

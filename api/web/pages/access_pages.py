@@ -8,9 +8,10 @@ from benchlock.api.schemas.pagination_cursors import decode_cursor, encode_curso
 from benchlock.api.web.links import with_query
 from benchlock.api.web.page import Page
 from benchlock.evaluator.analysis.tables import Column, Table
-from benchlock.registry.auth.audit_log import AuditEntry, AuditLog
-from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret
-from benchlock.registry.auth.tokens import Token, Tokens
+from benchlock.registry.auth.audit_log import AuditLog
+from benchlock.registry.auth.permissions import AuditEntry
+from benchlock.registry.auth.token_format import DEFAULT_LIFETIME_DAYS, Secret, Token
+from benchlock.registry.auth.tokens import Tokens
 
 ROWS: Final = 50
 _TOKENS: Final = (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_records import RemoteRuns
 from benchlock.api.client.remote_registry import connect_server
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id

@@ -1,6 +1,7 @@
 """Downloads that a service leaves to the bucket of its registry."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -16,19 +17,27 @@ from tests.support.servers.object_server import ObjectServer
 DIGEST = digest_bytes(GRAPH.read_bytes())
 
 
-def test_clients_fetch_from_the_bucket_and_check_the_digest(
-    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in object_server.environment.items():
+@pytest.fixture(params=["object_server", "azure_server"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    server: ObjectServer = request.getfixturevalue(request.param)
+    use(server, monkeypatch)
+    return server
+
+
+def use(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    location = str(object_server.location("direct"))
+
+
+def test_clients_fetch_from_the_bucket_and_check_the_digest(bucket: ObjectServer, tmp_path: Path) -> None:
+    location = str(bucket.location("direct"))
     registry = Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
     registry.done("publish", *tiny.author(tmp_path / "manifests"))
     with service(tmp_path / "registry", "--open", "--direct-downloads") as served:
         path = f"{served.url}/v1/blobs/{DIGEST}"
         answer = httpx.get(path)
         assert (answer.status_code, answer.headers["cache-control"]) == (307, "no-store")
-        assert answer.headers["location"].startswith(f"{object_server.url}/bucket/direct/blobs/sha256/")
+        assert answer.headers["location"].startswith(f"{bucket.objects_url}/direct/blobs/sha256/")
         assert httpx.get(answer.headers["location"]).content == GRAPH.read_bytes()
         assert httpx.head(path).headers["content-length"] == str(GRAPH.stat().st_size)
         assert httpx.get(f"{served.url}/v1/blobs/{digest_bytes(b'none')}").status_code == 404
@@ -41,9 +50,9 @@ def test_clients_fetch_from_the_bucket_and_check_the_digest(
         assert (tmp_path / "got" / "digits.onnx").read_bytes() == GRAPH.read_bytes()
 
         key = f"/direct/blobs/sha256/{DIGEST.removeprefix('sha256:')}"
-        object_server.ask("PUT", key, b"fewer bytes")  # then the service sends its copy
+        bucket.ask("PUT", key, b"fewer bytes")  # then the service sends its copy
         at(served.url, tmp_path / "copy").done("get", "model/digits-onnx", "-o", tmp_path / "copied")
-        object_server.ask("PUT", key, bytes(GRAPH.stat().st_size))
+        bucket.ask("PUT", key, bytes(GRAPH.stat().st_size))
         damaged = at(served.url, tmp_path / "other", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1")
         error = damaged.error(4, "get", "model/digits-onnx", "-o", tmp_path / "damaged")
         assert DIGEST in error["message"]
@@ -51,13 +60,11 @@ def test_clients_fetch_from_the_bucket_and_check_the_digest(
 
 
 def test_only_who_may_read_gets_a_url_and_the_bucket_gets_no_token(
-    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in object_server.environment.items():
-        monkeypatch.setenv(name, value)
-    with proxy_to(int(object_server.url.rpartition(":")[2])) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-        location = str(object_server.location("direct-authorized"))
+    with proxy_to(bucket.port) as proxy:
+        use(bucket.behind(proxy.port), monkeypatch)
+        location = str(bucket.location("direct-authorized"))
         registry = Warm(tmp_path / "registry", variables={"BENCHLOCK_STORE": location})
         registry.done("publish", *tiny.author(tmp_path / "manifests"))
         token = registry.done("token", "create", "reader", "--scope", "read")["secret"]
@@ -70,7 +77,7 @@ def test_only_who_may_read_gets_a_url_and_the_bucket_gets_no_token(
             assert 'filename="digits.onnx"' in named.headers["content-disposition"]
             reader = at(served.url, tmp_path / "client", BENCHLOCK_REDIRECT_HOSTS="127.0.0.1", BENCHLOCK_TOKEN=token)
             reader.done("get", "model/digits-onnx", "-o", tmp_path / "got")
-        assert b"GET /bucket/direct-authorized/blobs/" in proxy.heard
+        assert f"GET {urlsplit(bucket.objects_url).path}/direct-authorized/blobs/".encode() in proxy.heard
         assert token.encode() not in proxy.heard
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from litestar import Litestar
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.http import live_jobs
 from benchlock.api.http.live_jobs import LiveJobs
 from benchlock.api.http.routes.app import create_app

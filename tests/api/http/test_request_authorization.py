@@ -19,8 +19,8 @@ from benchlock.api.local.local_registry import LocalRegistry, now, open_log
 from benchlock.api.service_log import JsonLines
 from benchlock.registry.auth.audit_log import DenialLog
 from benchlock.registry.auth.permissions import NEEDS, Scopes
-from benchlock.registry.auth.token_format import Secret, new_secret
-from benchlock.registry.auth.tokens import Authenticator, Token, Tokens
+from benchlock.registry.auth.token_format import Secret, Token, new_secret
+from benchlock.registry.auth.tokens import Authenticator, Tokens
 from benchlock.registry.database.engine import read_transaction
 from benchlock.registry.database.registry_schema import actions, metadata, record_chain
 from tests.api.http.conftest import Client

@@ -26,14 +26,16 @@ GRAPH_DIGEST = digest_bytes(GRAPH.read_bytes())
 
 
 OCI = pytest.mark.parametrize("store", ["oci"], indirect=True)
+EVERY = pytest.mark.parametrize("store", ["oci", "s3", "az"], indirect=True)
 
 
 @pytest.fixture(params=["oci", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A place that no other test has; the credentials of a bucket are in the environment."""
     name = tmp_path.name.lower().replace("_", "-")
-    if request.param == "s3":
-        server: ObjectServer = request.getfixturevalue("object_server")
+    if request.param != "oci":
+        kind = "azure" if request.param == "az" else "object"
+        server: ObjectServer = request.getfixturevalue(f"{kind}_server")
         for variable, value in server.environment.items():
             monkeypatch.setenv(variable, value)
         return str(server.location(f"commands-{name}"))
@@ -162,6 +164,7 @@ def test_a_decision_that_was_tampered_with_is_named(published: Commands) -> None
     assert published.error(2, "list")["where"].endswith("store.json")
 
 
+@EVERY
 def test_garbage_goes_in_both_places_and_copies_where_asked(
     published: Commands, store: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

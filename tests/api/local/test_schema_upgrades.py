@@ -14,8 +14,9 @@ from sqlalchemy import Engine, text
 
 from benchlock.api.local.local_registry import open_registry
 from benchlock.api.local.registry_database import open_existing
+from benchlock.artifacts.errors import SchemaRevisionError
 from benchlock.migrations import HEAD, list_revisions
-from benchlock.registry.database.engine import SchemaRevisionError, read_revision, read_transaction, write_transaction
+from benchlock.registry.database.engine import read_revision, read_transaction, write_transaction
 from tests.support.api.warm import Warm
 from tests.support.registry import tiny
 from tests.support.servers.postgresql import PostgresServer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.api.web.links import name_run_file
 from benchlock.api.web.page import Page, Viewer

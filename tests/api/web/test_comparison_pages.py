@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from benchlock.api.cli.main import run as run_command
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import LocalRegistry, now, open_registry
 from benchlock.api.schemas.pagination_cursors import encode_cursor
 from benchlock.api.web.choices import list_run_options

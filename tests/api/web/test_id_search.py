@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.web.id_search import find_ids, find_only_path
 from benchlock.api.web.links import job_path, lock_path, run_path
 from benchlock.api.web.pages.catalogue_pages import CatalogueQuery, make_catalogue

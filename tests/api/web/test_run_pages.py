@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.web.page import Page, Viewer
 from benchlock.api.web.pages import artifact_pages
 from benchlock.api.web.pages.artifact_pages import make_artifact

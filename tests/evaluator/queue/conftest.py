@@ -20,7 +20,8 @@ from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
-from benchlock.evaluator.workflows.run import HostTurn, Runner
+from benchlock.evaluator.runner.host_platform import HostTurn
+from benchlock.evaluator.workflows.run import Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.support.evaluator.stub_harness import Stubbed, stubbed

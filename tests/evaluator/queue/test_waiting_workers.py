@@ -8,7 +8,8 @@ from sqlalchemy import Engine
 
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.registry.auth.permissions import Actor, Scopes, UnauthorizedError, use_actor
-from benchlock.registry.auth.tokens import TokenId, Tokens
+from benchlock.registry.auth.token_format import TokenId
+from benchlock.registry.auth.tokens import Tokens
 from benchlock.registry.database.commit_signals import Signal
 from tests.support.evaluator.queues import BOOT, Ticking, facts, machine, queue_of, wish
 

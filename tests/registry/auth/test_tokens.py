@@ -10,8 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from benchlock.artifacts.errors import InvalidInputError, RefusedError, UnknownNameError
 from benchlock.registry.auth.audit_log import AuditLog
 from benchlock.registry.auth.permissions import Scopes
-from benchlock.registry.auth.token_format import new_secret
-from benchlock.registry.auth.tokens import TokenId, Tokens, parse_lifetime, parse_token_id
+from benchlock.registry.auth.token_format import TokenId, new_secret
+from benchlock.registry.auth.tokens import Tokens, parse_lifetime, parse_token_id
 from benchlock.registry.database.engine import write_transaction
 from tests.support.system.clocks import Standing
 

@@ -11,8 +11,8 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.registry.artifact_names import parse_name, parse_reference
 from benchlock.registry.catalogue import version_lists
 from benchlock.registry.catalogue.catalogue import Catalogue
-from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Entry, Provenance
-from benchlock.registry.catalogue.version_lists import ListedVersion, VersionFilter
+from benchlock.registry.catalogue.catalogue_protocol import ContentFilter, Entry, ListedVersion, Provenance
+from benchlock.registry.catalogue.version_lists import VersionFilter
 from benchlock.registry.manifests import Model
 from benchlock.registry.versions.semantic_version import key
 from benchlock.registry.versions.version_ranges import Constraint

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchlock.api.client.api_client import ApiClient
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.remote_queue import RemoteQueue
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.service_settings import VERSION
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.stores.http_store import open_session, parse_server

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchlock.api.cli.main import run
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import open_registry
 from benchlock.evaluator.queue.queue_types import Queue
 from tests.support.evaluator.queues import LOCKS, keep_lock, wish

@@ -12,8 +12,8 @@ from litestar.testing import TestClient
 from msgspec.structs import replace
 from sqlalchemy import select
 
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.client.embedded_registry import EmbeddedRegistry
-from benchlock.api.client.worker_setup import open_queue
 from benchlock.api.http.page_sessions import COOKIE
 from benchlock.api.http.request_authorization import OpenAuthority
 from benchlock.api.http.routes.app import create_app

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.local.local_registry import LocalRegistry
 from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.evaluator.queue.queue_types import JobRequest, new_job_id

@@ -8,7 +8,7 @@ import pytest
 from litestar.testing import TestClient
 from msgspec.structs import replace
 
-from benchlock.api.client.worker_setup import open_queue
+from benchlock.api.client.embedded_queue import open_queue
 from benchlock.api.http.routes.app import create_app
 from benchlock.api.http.service_state import Service
 from benchlock.api.local.local_registry import LocalRegistry, now

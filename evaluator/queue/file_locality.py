@@ -99,6 +99,17 @@ WHERE jobs.seq IN :numbers ORDER BY jobs.since, jobs.seq
 """).bindparams(bindparam("numbers", expanding=True))  # noqa: S608 - constants of this module
 
 
+_MISSING: Final = text(f"""
+{_HELD} SELECT {_PARTS}, {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")} FROM locks WHERE locks.id = :lock
+""")  # noqa: S608 - constants of this module
+_OVERTAKING: Final = text(f"""
+SELECT count(*) FROM jobs JOIN leases ON leases.fence = jobs.fence JOIN machines ON machines.id = leases.machine
+WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priority AND jobs.comparison IS NULL
+    AND (jobs.since > :since OR jobs.since = :since AND jobs.seq > :seq) AND jobs.since <= :since + {MAX_SECONDS}
+    AND machines.id IN :machines AND machines.owner IS NOT NULL
+""").bindparams(bindparam("machines", expanding=True))  # noqa: S608 - constants of this module
+
+
 def sort_by_missing(
     connection: Connection, machine: str, boot: str, numbers: Sequence[int], sizes: ArtifactSizes
 ) -> list[int]:
@@ -137,10 +148,40 @@ def find_free(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     return free
 
 
-def _waiting_of(row: Row[Any]) -> WaitingJob:
+def load_missing(connection: Connection, lock: str, machine: str, boot: str, sizes: ArtifactSizes) -> int:
+    """Load the bytes of the model and the dataset of a lock that a machine would have to fetch, as far as is known.
+
+    Args:
+        connection: The connection.
+        lock: The id of the lock.
+        machine: The machine.
+        boot: The id of its boot and its cache.
+        sizes: The sizes of models and datasets.
+    """
+    row = connection.execute(_MISSING, {"machine": machine, "boot": boot, "lock": lock}).one()
+    return sum(sizes.load(connection, _missing_of(row)).values())
+
+
+def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int:
+    """Count the running jobs that overtook a job because their machines have more of their files.
+
+    Args:
+        connection: The connection.
+        place: The ``owner``, the ``priority``, ``since`` and ``seq`` of a job that was never leased, and the
+            ``machines`` that can run it.
+    """
+    return int(connection.execute(_OVERTAKING, place).scalar_one())
+
+
+def _missing_of(row: Row[Any]) -> tuple[Part, ...]:
     parts = (
         (Part("model", row.model, row.model_version), row.has_model),
         (Part("dataset", row.dataset, row.dataset_version), row.has_dataset),
     )
-    missing = tuple(part for part, is_held in parts if not is_held)
-    return WaitingJob(row.seq, row.since, row.priority, row.comparison is not None, missing, row.matrix, row.repeat)
+    return tuple(part for part, is_held in parts if not is_held)
+
+
+def _waiting_of(row: Row[Any]) -> WaitingJob:
+    return WaitingJob(
+        row.seq, row.since, row.priority, row.comparison is not None, _missing_of(row), row.matrix, row.repeat
+    )

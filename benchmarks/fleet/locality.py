@@ -1,4 +1,4 @@
-"""``python -m benchmarks.fleet.locality``: bytes that machines fetch, with and without the preference for their files."""
+"""``python -m benchmarks.fleet.locality``: bytes that machines fetch, with and without preference."""
 
 import argparse
 import sys

@@ -206,9 +206,7 @@ def _claim_among(
     return None
 
 
-def _sort_by_files(
-    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate]
-) -> Sequence[Candidate]:
+def _sort_by_files(connection: Connection, request: ClaimRequest, candidates: list[Candidate]) -> list[Candidate]:
     """Sort the jobs of the first owner by the bytes that the machine would have to fetch."""
     if request.sizes is None or not candidates or candidates[0].is_continued:
         return candidates

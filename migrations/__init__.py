@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection, Engine
 
-HEAD = "0024"
+HEAD = "0025"
 """The newest revision; a test compares it with the revision files."""
 _READS = ("SELECT", "PRAGMA")
 

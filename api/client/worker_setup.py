@@ -4,8 +4,10 @@ import hashlib
 import os
 import platform
 import re
+import secrets
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +16,12 @@ from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.run_setup import connect_engine, import_runner
 from benchlock.api.settings import read_setting
-from benchlock.artifacts.errors import InvalidInputError
+from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
 from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import Progress
+from benchlock.evaluator.queue.lease_times import boot_id
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
 from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
@@ -33,6 +36,7 @@ _MACHINE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _LOCKS = Path("/run/lock")
 _DIGITS = 12
+_ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,25 @@ def build_remote_agent(
     def build(journal: RunJournal, turn: HostTurn, engine: Engine | None) -> "Runner":
         return import_runner()(home, store, journal, engine, connection.client.clock, progress, say, id, turn)
 
-    environment = WorkerEnvironment(home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say)
+    environment = WorkerEnvironment(
+        home, connect_engine, lambda lock: load(queue.lock_text(lock), lock), build, say, _boot_of(cache)
+    )
     return make_agent(queue, machine, environment, permits)
+
+
+def _boot_of(cache: Path) -> str:
+    """Return the id of this boot and of a cache folder; a new folder in its place has another id."""
+    path = cache / "cache-id"
+    try:
+        with suppress(FileExistsError), path.open("x", encoding="ascii") as file:
+            file.write(secrets.token_hex(_ID_BYTES))
+        return f"{boot_id()} {path.read_text(encoding='ascii')}"
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot create the id of the cache: {error.strerror}",
+            where=str(path),
+            next_step="set XDG_CACHE_HOME to a writable folder",
+        ) from error
 
 
 def make_agent(queue: Queue, machine: str, environment: WorkerEnvironment, permits: WorkerPermissions) -> Agent:

@@ -21,6 +21,7 @@ from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id
 from benchlock.registry.auth.permissions import EVERYTHING, Actor, use_actor
 from benchlock.registry.database.engine import read_transaction, write_transaction
 from benchlock.registry.database.registry_schema import locks
+from benchmarks.fleet.files import Cache, publish
 from benchmarks.fleet.workload import RACK, Interval, SimulatedJob, Workload
 
 TIMES = Times(600)
@@ -90,6 +91,7 @@ class Worker:
     heard: float = 0.0
     frozen: float = 0.0
     pause: float = _IDLE
+    boots: int = 0
 
 
 class Fleet:
@@ -110,9 +112,14 @@ class Fleet:
         self.first_taken: dict[JobId, float] = {}
         self.last_fence, self.vacuum_at, self.end, self.paused_until = 0, 128, 0.0, 0.0
         self.is_over = False
+        self.caches = [Cache(workload.files.sizes) for _ in self.workers]
 
     def run(self) -> None:
         """Submit all jobs, and let the machines work until every job has ended."""
+        with use_actor(self.workload.files.actor):
+            self._run()
+
+    def _run(self) -> None:
         self._submit()
         for worker in self.workers:
             self._at(self.order.uniform(0, 1), self._come, worker, worker.life)
@@ -147,7 +154,8 @@ class Fleet:
         with write_transaction(self.database) as connection:
             for lock in self.workload.lock_ids:
                 values = {column.name: "x" for column in locks.columns} | {"id": lock, "created_at": _NOON}
-                connection.execute(insert(locks).values(values))
+                connection.execute(insert(locks).values(values | {"model": lock, "model_version": "1.0.0"}))
+            publish(connection, self.workload.lock_ids, self.workload.files.sizes, _NOON)
         for owner in range(self.workload.owners):
             own = [job for job in self.workload.job_list if job.owner == owner]
             with use_actor(Actor(f"owner-{owner:02}", EVERYTHING)):
@@ -183,16 +191,16 @@ class Fleet:
         if self._is_put_off(self._come, worker, life):
             return
         name, facts = self.workload.name(worker.number), self.workload.facts(worker.number)
-        self.queue.enrol(name, f"boot {life}", facts, self._calendar(worker.skew))
+        self.queue.enrol(name, f"boot {worker.boots}", facts, self._calendar(worker.skew))
         self._ask(worker, life)
 
     def _ask(self, worker: Worker, life: int) -> None:
         if worker.life != life or self._is_put_off(self._ask, worker, life):
             return
         name, nonce = self.workload.name(worker.number), f"{worker.number}.{next(self.numbers)}"
-        lease = self.queue.lease(name, f"boot {life}", nonce)
+        lease = self.queue.lease(name, f"boot {worker.boots}", nonce)
         if self._happens(self.workload.faults.lost_replies) or self._happens(self.workload.faults.duplicates):
-            again = self.queue.lease(name, f"boot {life}", nonce)
+            again = self.queue.lease(name, f"boot {worker.boots}", nonce)
             assert lease is None or again == lease, "a repeated request got another lease"
             lease = again
         if lease is not None:
@@ -208,6 +216,7 @@ class Fleet:
         self.last_fence, job = lease.fence, self.jobs[lease.job]
         assert self.workload.may_run(worker.number, job), "the machine cannot run the job"
         self.first_taken.setdefault(lease.job, self.clock.time)
+        self.caches[worker.number].fetch(job.lock)
         at = self._calendar()
         start = RunStart(
             id=new_run_id(at),
@@ -302,6 +311,7 @@ class Fleet:
     def _die(self, worker: Worker, life: int, down: float) -> None:
         if worker.life != life:
             return
+        worker.boots += 1
         if worker.lease is not None:
             self._leave(worker, "died with its machine")
             self._at(TIMES.lease + 1, self._settle)

@@ -9,6 +9,7 @@ from benchlock.artifacts.digest import Digest, digest_bytes
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform
 from benchlock.evaluator.queue.queue_types import MachineId
 from benchlock.registry.requests.hardware_requirements import HostFacts
+from benchmarks.fleet.files import Files
 
 _CPU = RequiredPlatform("linux", "amd64", "cpu", layered=False, finished=False)
 _MEDIAN, _SIGMA, _LONGEST = 60.0, math.log(30) / 2.326, 7200.0
@@ -81,6 +82,7 @@ class Workload:
     kinds: int = 40
     locks: int = 300
     faults: Faults = field(default_factory=Faults)
+    files: Files = field(default_factory=Files)
 
     def weight(self, owner: int) -> float:
         """The weight of an owner, from 0.5 to 4."""

@@ -18,19 +18,21 @@ How a machine claims a job::
 3. ``list_candidates`` (``fair_shares.py``) sorts the owners of queued jobs and reads, for the first owner and each
    class that the machine may take, the oldest jobs through an index that holds queued jobs alone, leaves out the jobs
    in ``avoided``, and merges the classes by ``(since, seq)``. The next owner is read only if these are too few.
-4. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first candidate that is still queued and
+4. If the machine has a cache of files, ``sort_by_missing`` (``file_locality.py``) sorts the first of these jobs by the
+   bytes that it would have to fetch, within limits.
+5. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first candidate that is still queued and
    that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
    the slot of the machine, whose key refuses a second lease, and marks the job as leased. Before it,
    ``keep_quotas`` locks the quotas of the owners that have one.
-5. If other transactions took every job of a full list, steps 3 and 4 repeat with a longer list (``HEADS``).
+6. If other transactions took every job of a full list, steps 3 to 5 repeat with a longer list (``HEADS``).
 
 On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
-``SLOT`` and ``TAKE`` replace step 4.
+``SLOT`` and ``TAKE`` replace step 5.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, cast, get_args
 
@@ -38,7 +40,16 @@ from sqlalchemy import JSON, Connection, Row, delete, exists, select, text, upda
 from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.size_limits import REASON, truncate
-from benchlock.evaluator.queue.fair_shares import HEADS, Candidate, charge, has_quota, keep_quotas, list_candidates
+from benchlock.evaluator.queue.fair_shares import (
+    HEADS,
+    Candidate,
+    charge,
+    has_quota,
+    keep_quotas,
+    list_candidates,
+    list_front,
+)
+from benchlock.evaluator.queue.file_locality import ArtifactSizes, sort_by_missing
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
@@ -125,14 +136,15 @@ WITH free AS (
 ), slot AS ({_SLOT} SELECT :machine, 0, lease.fence FROM lease)
 {_TAKE.format(fence="lease.fence", start_tag=_OWN_TAG)} FROM free, lease WHERE jobs.seq = free.seq {_TAKEN}
 """).columns(part_of=JSON)  # noqa: S608 - constants of this module
-"""Lease the first job that no other transaction has locked, in one statement (step 4 above)."""
+"""Lease the first job that no other transaction has locked, in one statement (step 5 above)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
     """A machine's request for work at the time ``now``; the same ``nonce`` again is the same request.
 
-    ``comparison`` is the interleaved comparison of the machine's last job; None without one.
+    ``comparison`` is the interleaved comparison of the machine's last job; None without one. ``sizes`` are those of the
+    files that the machine fetches into its cache; None if it has no cache.
     """
 
     machine: MachineId
@@ -140,6 +152,7 @@ class ClaimRequest:
     nonce: str | None
     now: float
     comparison: str | None
+    sizes: ArtifactSizes | None = None
 
 
 def claim(
@@ -156,7 +169,14 @@ def claim(
     Returns:
         The row of the job, with the columns that ``lease_of`` needs.
     """
-    values = {**asdict(request), "owner": get_actor().id, "until": request.now + lease}
+    values = {
+        "machine": request.machine,
+        "boot": request.boot,
+        "nonce": request.nonce,
+        "now": request.now,
+        "owner": get_actor().id,
+        "until": request.now + lease,
+    }
     is_server = connection.dialect.name == "postgresql"
     give = _claim_among if is_server else _claim_alone
     row = give(connection, request, candidates, values)
@@ -178,12 +198,22 @@ def _claim_among(
             candidates = list_candidates(connection, request.machine, comparison, request.now, tried, left_out)
         kept = keep_quotas(connection, candidates, tried)
         left_out |= {one.owner for one in candidates} - {one.owner for one in kept}
+        kept = _sort_by_files(connection, request, kept)
         listed = {"candidates": [one.seq for one in kept], "start_tags": [one.start_tag for one in kept]}
         row = connection.execute(GIVE, {**values, **listed}).first() if kept else None
         is_whole = len(candidates) < length and not any(one.is_continued for one in candidates)
         if row is not None or is_whole:
             return row
     return None
+
+
+def _sort_by_files(connection: Connection, request: ClaimRequest, candidates: list[Candidate]) -> list[Candidate]:
+    """Sort the jobs of the first owner by the bytes that the machine would have to fetch."""
+    if request.sizes is None or not candidates or candidates[0].is_continued:
+        return candidates
+    own = {one.seq: one for one in candidates if one.owner == candidates[0].owner}
+    order = sort_by_missing(connection, request.machine, request.boot, list(own), request.sizes)
+    return [*(own[number] for number in order), *(one for one in candidates if one.seq not in own)]
 
 
 def _claim_alone(
@@ -199,6 +229,9 @@ def _claim_alone(
         first = next(iter(listed), None)
     if first is None:
         return None
+    if request.sizes is not None and not first.is_continued:
+        front = [replace(first, seq=number) for number in list_front(connection, request.machine, first)]
+        first = _sort_by_files(connection, request, front)[0]
     fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()
     connection.execute(SLOT, {**values, "fence": fence})
     return connection.execute(TAKE, {**values, "seq": first.seq, "fence": fence, "start_tag": first.start_tag}).one()

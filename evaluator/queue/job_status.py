@@ -15,7 +15,9 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert,
 from benchlock.artifacts import size_limits
 from benchlock.artifacts.digest import Digest
 from benchlock.artifacts.errors import UnknownNameError
+from benchlock.artifacts.user_output import format_bytes, format_count
 from benchlock.evaluator.queue.fair_shares import explain_share, load_shares
+from benchlock.evaluator.queue.file_locality import ArtifactSizes, count_overtaking, load_missing
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.lease_times import Moment, Times
 from benchlock.evaluator.queue.queue_schema import (
@@ -207,9 +209,12 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
         ready = [match for match in matches if not match.lacks and match.obstacle is None]
         able = [match.machine for match in (ready or matches) if not match.lacks]
         place = {"wanted": row.wanted, "machines": able, "since": row.since, "seq": row.seq, "owner": row.owner}
+        place["priority"] = row.priority
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
+        files = _explain_files(connection, row, ready, place) if len(ids) == 1 and entry.state == "queued" else ()
         share = explain_share(line, row.owner) if entry.state == "queued" else None
         sentence = _explain_waiting(entry, matches, ready, by_id, _describe_line(ahead, ready, share))
+        sentence = "; ".join((sentence, *files))
         is_full = any(owner.is_full for owner in line if owner.owner == row.owner)
         wants = JobRequirements.read(row.wants)
         needs_machine = not ready and entry.state == "queued" and wants.machine is None and not is_full
@@ -269,6 +274,38 @@ def count_waiting(connection: Connection, machine: MachineId) -> int:
     fitting = select(eligible.c["class"]).where(eligible.c.machine == machine, eligible.c.fits)
     waiting = select(jobs.c.seq).where(text("jobs.state = 'queued'"), jobs.c["class"].in_(fitting))
     return connection.execute(select(func.count()).select_from(waiting.limit(COUNTED_AHEAD).subquery())).scalar_one()
+
+
+_MAX_COMPARED: Final = 20
+"""The maximum number of machines whose files are compared with a job."""
+
+
+def _explain_files(
+    connection: Connection, job: Row[Any], ready: Sequence[MachineMatch], place: Mapping[str, Any]
+) -> list[str]:
+    """Explain whether other jobs overtook a queued job because of their files, and what a machine would fetch for it.
+
+    Args:
+        connection: The connection.
+        job: The row of the job.
+        ready: The machines that can run it now.
+        place: What ``count_overtaking`` needs.
+    """
+    names = [match.machine for match in ready[:_MAX_COMPARED]]
+    caching = select(machines.c.id, machines.c.boot).where(machines.c.id.in_(names), machines.c.owner.is_not(None))
+    rows, sizes = connection.execute(caching).all(), ArtifactSizes()
+    missing = [(load_missing(connection, job.lock, row.id, row.boot, sizes), row.id) for row in rows]
+    if not missing:
+        return []
+    told: list[str] = []
+    if job.fence is None and job.comparison is None and (count := count_overtaking(connection, place)):
+        told.append(f"{format_count(count, 'later job')} came first on machines that have more of their files")
+    least, machine = min(missing)
+    if least:
+        told.append(f"{machine} would fetch up to {format_bytes(least)} of its model and dataset")
+    elif any(size for size, _ in missing):
+        told.append(f"{machine} has its model and dataset")
+    return told
 
 
 def _describe_state(job: Job) -> str:

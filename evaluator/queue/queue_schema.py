@@ -177,6 +177,7 @@ leases = Table(  # one row per lease, never deleted; its number is the fence
     Column("reason", TEXT),
     Column("nonce", TEXT),  # of the request that it answers
     Index(None, "job", "fence"),
+    Index(None, "machine", "fence"),
     sqlite_autoincrement=True,
 )
 

@@ -26,6 +26,7 @@ from benchlock.evaluator.queue.fair_shares import (
     set_share,
     start_owner,
 )
+from benchlock.evaluator.queue.file_locality import ArtifactSizes
 from benchlock.evaluator.queue.job_leases import BUSY, DUE, GLANCE, MARK_SEEN, ClaimRequest, claim
 from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.job_status import (
@@ -109,6 +110,7 @@ class SqlQueue:
         self._times = times or Times()
         self._clock = clock or Clock(self._times)
         self._name: str | None = None
+        self._sizes = ArtifactSizes()
 
     def submit(self, request: JobRequest) -> Job:
         """Queue a job; the same request again changes nothing."""
@@ -311,7 +313,8 @@ class SqlQueue:
             is_held = row.held_until is not None and now < row.held_until
             if row.draining is not None or busy is not None or is_held:
                 return None
-            request = ClaimRequest(machine, boot, nonce, now, row.comparison)
+            sizes = self._sizes if row.owner is not None else None
+            request = ClaimRequest(machine, boot, nonce, now, row.comparison, sizes)
             job = claim(connection, request, candidates, self._times.lease)
             if job is None:
                 return None

@@ -79,6 +79,7 @@ class WorkerEnvironment:
         fetch: Loads a lock by its id.
         build: Creates a runner that records in the given journal.
         say: Prints one line for the operator.
+        boot: The id of this boot of the host, and of the cache of files if the worker has one.
     """
 
     home: Path
@@ -86,6 +87,7 @@ class WorkerEnvironment:
     fetch: Callable[[Digest], Lock]
     build: Callable[[RunJournal, HostTurn, Engine | None], "Runner"]
     say: Callable[[str], None]
+    boot: str = field(default_factory=boot_id)
 
 
 @dataclass(slots=True)
@@ -190,7 +192,7 @@ class Agent:
             MachineRefusedError: The token may not speak for the machine.
         """
         try:
-            return self.queue.lease(self.machine, boot_id(), self._nonce)
+            return self.queue.lease(self.machine, self.environment.boot, self._nonce)
         except UnknownNameError:
             self._facts = None
             raise
@@ -306,7 +308,7 @@ class Agent:
         if before == facts and not is_set:
             return ()
         try:
-            self.queue.enrol(self.machine, boot_id(), facts, clock)
+            self.queue.enrol(self.machine, self.environment.boot, facts, clock)
         except ForbiddenError as error:
             self._facts = before
             raise _machine_refused(self.machine, error) from error

@@ -6,7 +6,9 @@
 import pytest
 
 from benchlock.registry.database.engine import open_server
+from benchmarks.fleet.files import GB, Cache, Files
 from benchmarks.fleet.fleet import Fleet
+from benchmarks.fleet.locality import compare
 from benchmarks.fleet.oracle import lower_bound, schedule
 from benchmarks.fleet.report import conclude
 from benchmarks.fleet.workload import Faults, Workload
@@ -32,6 +34,20 @@ def test_every_job_ends_once_and_machine_time_is_shared_by_weight(postgresql: Po
     assert found.jain_in_order < 0.5
     assert found.charged == pytest.approx(found.accepted)
     assert found.makespan >= found.bound
+
+
+def test_machines_fetch_less_if_jobs_with_their_files_are_preferred(postgresql: PostgresServer) -> None:
+    workload = Workload(3, 12, 150, 2, kinds=2, locks=20, faults=Faults.none(), files=Files(20))
+    in_order, preferred = compare(postgresql, workload)
+    assert in_order.outcome.results == preferred.outcome.results == workload.jobs
+    assert preferred.moved < 0.9 * in_order.moved
+
+
+def test_a_cache_removes_the_models_that_were_not_used_for_longest() -> None:
+    cache = Cache([120 * GB, 70 * GB, 60 * GB])
+    for model in (0, 1, 0, 2, 0, 1):
+        cache.fetch(model)
+    assert cache.moved == (120 + 70 + 60 + 70) * GB
 
 
 def test_no_schedule_is_shorter_than_the_bound() -> None:

@@ -1,0 +1,187 @@
+"""Preference for the jobs whose files a machine has.
+
+A machine that requests work gets a job of the owner whose turn it is (``fair_shares.py``). Among the first ``WINDOW``
+jobs in the line of that owner, the job comes first whose model and dataset have the fewest bytes that the machine would
+have to fetch; of equal ones, the first in line. The rest of the order stays:
+
+* A job overtakes none of another owner or priority, and none of an earlier round of its matrix. The jobs of an
+  interleaved comparison neither overtake nor are overtaken.
+* A job is overtaken only by jobs that were submitted at most ``MAX_SECONDS`` later, so whatever is submitted
+  afterwards, it waits no longer.
+
+What a machine has follows from the database: the models and datasets of the last ``LOOK_BACK`` runs that it began with
+its current cache. A cache that lost files costs a fetch; no result depends on it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Connection, Row, bindparam, text
+
+WINDOW: Final = 16
+"""The number of jobs in the line of an owner among which a machine chooses."""
+MAX_SECONDS: Final = 600.0
+"""The maximum number of seconds after a job within which a job was submitted that may overtake it."""
+LOOK_BACK: Final = 64
+"""The number of a machine's last leases from which follows which files it has."""
+_MAX_SIZES: Final = 10_000
+"""The maximum number of sizes of artifacts in memory."""
+
+
+class Part(NamedTuple):
+    """A model or a dataset of a lock."""
+
+    kind: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A queued job with what decides whether it may overtake another one.
+
+    ``missing`` are its model and its dataset, as far as the machine does not have them. ``matrix`` and ``round`` are
+    those of its run in a matrix, else None.
+    """
+
+    seq: int
+    since: float
+    priority: int
+    is_compared: bool
+    missing: tuple[Part, ...]
+    matrix: str | None = None
+    round: int | None = None
+
+
+class ArtifactSizes:
+    """The bytes of models and datasets; a published version never changes, so each is read once."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._sizes: dict[Part, int] = {}
+
+    def load(self, connection: Connection, parts: Collection[Part]) -> Mapping[Part, int]:
+        """Return the bytes of each part; 0 for one that the catalogue does not have."""
+        if len(self._sizes) > _MAX_SIZES:
+            self._sizes = {}
+        sizes = {part: self._sizes.get(part) for part in parts}
+        for part in [part for part, size in sizes.items() if size is None]:
+            sizes[part] = self._sizes[part] = connection.execute(_SIZE, part._asdict()).scalar_one()
+        return {part: size or 0 for part, size in sizes.items()}
+
+
+_SIZE: Final = text("""
+SELECT coalesce(sum(files.size), 0) FROM versions JOIN files
+    ON files.kind = versions.kind AND files.name = versions.name AND files.precedence = versions.precedence
+WHERE versions.kind = :kind AND versions.name = :name AND versions.version = :version
+""")
+_PARTS: Final = "locks.model, locks.model_version, locks.dataset, locks.dataset_version"
+_HELD: Final = f"""
+WITH held AS MATERIALIZED (
+    SELECT {_PARTS} FROM (
+        SELECT leases.job, leases.boot, leases.run FROM leases WHERE leases.machine = :machine
+        ORDER BY leases.fence DESC LIMIT {LOOK_BACK}
+    ) AS recent JOIN jobs ON jobs.id = recent.job JOIN locks ON locks.id = jobs.lock
+    WHERE recent.boot = :boot AND recent.run IS NOT NULL
+)
+"""  # noqa: S608 - constants of this module
+_HAS: Final = """
+EXISTS (
+    SELECT 1 FROM held WHERE held.{kind} = locks.{kind} AND held.{kind}_version = locks.{kind}_version
+) AS has_{kind}
+"""
+_FRONT: Final = text(f"""
+{_HELD} SELECT jobs.seq, jobs.since, jobs.priority, jobs.comparison, {_PARTS}, matrix_cells.matrix, matrix_cells.repeat,
+    {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")}
+FROM jobs JOIN locks ON locks.id = jobs.lock LEFT JOIN matrix_cells ON matrix_cells.job = jobs.id
+WHERE jobs.seq IN :numbers ORDER BY jobs.since, jobs.seq
+""").bindparams(bindparam("numbers", expanding=True))  # noqa: S608 - constants of this module
+
+
+_MISSING: Final = text(f"""
+{_HELD} SELECT {_PARTS}, {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")} FROM locks WHERE locks.id = :lock
+""")  # noqa: S608 - constants of this module
+_OVERTAKING: Final = text(f"""
+SELECT count(*) FROM jobs JOIN leases ON leases.fence = jobs.fence JOIN machines ON machines.id = leases.machine
+WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priority AND jobs.comparison IS NULL
+    AND (jobs.since > :since OR jobs.since = :since AND jobs.seq > :seq) AND jobs.since <= :since + {MAX_SECONDS}
+    AND machines.id IN :machines AND machines.owner IS NOT NULL
+""").bindparams(bindparam("machines", expanding=True))  # noqa: S608 - constants of this module
+
+
+def sort_by_missing(
+    connection: Connection, machine: str, boot: str, numbers: Sequence[int], sizes: ArtifactSizes
+) -> list[int]:
+    """Sort the first jobs of an owner by the bytes that a machine would have to fetch, as far as they may overtake.
+
+    Args:
+        connection: The connection.
+        machine: The machine that requests work.
+        boot: The id of its boot and its cache.
+        numbers: The numbers of the jobs in their order.
+        sizes: The sizes of models and datasets.
+    """
+    rows = connection.execute(_FRONT, {"machine": machine, "boot": boot, "numbers": numbers[:WINDOW]}).all()
+    waiting = [_waiting_of(row) for row in rows]
+    fetched = sizes.load(connection, {part for job in waiting for part in job.missing})
+    free = sorted(find_free(waiting), key=lambda job: sum(fetched[part] for part in job.missing))
+    first = [job.seq for job in free]
+    return [*first, *(number for number in numbers if number not in first)]
+
+
+def find_free(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
+    """Return the jobs of the front of a line that may be taken in any order.
+
+    Args:
+        waiting: The first jobs of an owner in their order.
+    """
+    free: list[WaitingJob] = []
+    rounds: dict[str, int] = {}
+    for job in waiting:
+        first = waiting[0]
+        is_late = job.since - first.since > MAX_SECONDS
+        if free and (job.is_compared or first.is_compared or job.priority != first.priority or is_late):
+            break
+        if job.matrix is None or job.round is None or rounds.setdefault(job.matrix, job.round) == job.round:
+            free.append(job)
+    return free
+
+
+def load_missing(connection: Connection, lock: str, machine: str, boot: str, sizes: ArtifactSizes) -> int:
+    """Load the bytes of the model and the dataset of a lock that a machine would have to fetch, as far as is known.
+
+    Args:
+        connection: The connection.
+        lock: The id of the lock.
+        machine: The machine.
+        boot: The id of its boot and its cache.
+        sizes: The sizes of models and datasets.
+    """
+    row = connection.execute(_MISSING, {"machine": machine, "boot": boot, "lock": lock}).one()
+    return sum(sizes.load(connection, _missing_of(row)).values())
+
+
+def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int:
+    """Count the running jobs that overtook a job because their machines have more of their files.
+
+    Args:
+        connection: The connection.
+        place: The ``owner``, the ``priority``, ``since`` and ``seq`` of a job that was never leased, and the
+            ``machines`` that can run it.
+    """
+    return int(connection.execute(_OVERTAKING, place).scalar_one())
+
+
+def _missing_of(row: Row[Any]) -> tuple[Part, ...]:
+    parts = (
+        (Part("model", row.model, row.model_version), row.has_model),
+        (Part("dataset", row.dataset, row.dataset_version), row.has_dataset),
+    )
+    return tuple(part for part, is_held in parts if not is_held)
+
+
+def _waiting_of(row: Row[Any]) -> WaitingJob:
+    return WaitingJob(
+        row.seq, row.since, row.priority, row.comparison is not None, _missing_of(row), row.matrix, row.repeat
+    )

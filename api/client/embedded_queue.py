@@ -12,10 +12,10 @@ from benchlock.artifacts.errors import InvalidInputError
 from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import HostTurn
+from benchlock.evaluator.worker.worker_agent import Agent, WorkerEnvironment
 
 if TYPE_CHECKING:
     from benchlock.evaluator.workflows.run import Runner

@@ -23,10 +23,10 @@ from benchlock.artifacts.stores.local_store import LocalStore
 from benchlock.artifacts.user_output import Progress
 from benchlock.evaluator.queue.lease_times import boot_id
 from benchlock.evaluator.queue.queue_types import MachineId, Queue
-from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import HostTurn
+from benchlock.evaluator.worker.worker_agent import Agent, WorkerEnvironment
 from benchlock.registry.lock.lockfile import load
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts
 from benchlock.evaluator.queue.queue_texts import machine_state
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import find_wants
-from benchlock.evaluator.queue.worker_agent import facts_of
 from benchlock.evaluator.records.run_types import Isolation
 from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.worker.worker_agent import facts_of
 from benchlock.registry.lock.lockfile import Lock
 from benchlock.registry.requests.hardware_requirements import CPU
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, insert, text
 
 from benchlock.artifacts.digest import Descriptor, digest_bytes
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.queue_schema import Clock
+from benchlock.evaluator.queue.queue_clock import Clock
 from benchlock.evaluator.queue.queue_types import FencedError, JobId, JobRequest, Lease, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id

@@ -14,7 +14,7 @@ from pathlib import Path
 from scipy.stats import t
 
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue.progress_reports import ProgressReports
+from benchlock.evaluator.worker.progress_reports import ProgressReports
 from benchmarks.viewing.bars import bar, met
 from tests.support.api.live_runs import begin_runs, connect_worker
 from tests.support.api.serving import Served, service

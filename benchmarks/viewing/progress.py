@@ -12,8 +12,8 @@ from playwright.sync_api import Page
 
 from benchlock.api.web.links import run_path
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import ProgressLine
+from benchlock.evaluator.worker.progress_reports import ProgressReports
 from benchmarks.viewing.bars import bar, met, p95
 from benchmarks.viewing.browsing import open_browser
 from tests.support.api.live_runs import Running, begin_runs, connect_worker

@@ -1,1 +1,1 @@
-"""The job queue: jobs, worker machines, leases with fencing, and the worker agent."""
+"""The job queue: jobs, worker machines, and leases with fencing."""

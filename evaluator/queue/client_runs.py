@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from benchlock.artifacts.errors import InvalidInputError, RefusedError
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.queue_schema import Clock
+from benchlock.evaluator.queue.queue_clock import Clock
 from benchlock.evaluator.records.run_document import bound_start
 from benchlock.evaluator.records.run_store import load_run, load_visible_run, record_end, record_start
 from benchlock.evaluator.records.run_types import (

@@ -1,38 +1,16 @@
-"""The database tables of the queue, and the clock that one of them keeps.
+"""The database tables of the queue.
 
 Their rows change: a job is queued, leased and ended. Append-only tables stand beside them: runs, their ends, and
 ``job_results``, which makes one run the result of a job. Times are seconds of the queue's own clock
-(``Clock``), so setting a clock begins or ends no lease.
+(``queue_clock.py``), so setting a clock begins or ends no lease.
 """
 
-import secrets
-from typing import Final
-
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    Table,
-    func,
-    select,
-    text,
-    update,
-)
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, text
 
 from benchlock.artifacts.size_limits import TASK
-from benchlock.evaluator.queue.lease_times import Times, boot_id, since_boot
 from benchlock.evaluator.records.runs_schema import RUN_ID
 from benchlock.registry.database.column_types import DIGEST, TEXT, WHOLE, Moment, bounded_text
 from benchlock.registry.database.registry_schema import APPEND_ONLY, metadata
-
-_ROW: Final = 1
-_ID_BYTES: Final = 16
 
 JOB_ID = bounded_text(len("job/") + 26)
 COUNTED = BigInteger().with_variant(Integer, "sqlite")
@@ -210,58 +188,3 @@ job_results = Table(  # the primary key allows one result for a job
     info=APPEND_ONLY,
     sqlite_with_rowid=False,
 )
-
-
-class Clock:
-    """The queue's clock, in seconds.
-
-    PostgreSQL's time is that of one machine, which every client asks. A SQLite file is used by the processes of one
-    host: their common clock is the seconds since its boot, which setting the clock does not change. After another boot
-    the clock continues from the latest time that was written. The time between is not counted, so a lease ends later,
-    never earlier, and later by at most its own length.
-    """
-
-    def __init__(self, times: Times) -> None:
-        """Create the clock of a queue with these durations."""
-        self._times = times
-        self._base: float | None = None
-
-    def now(self, connection: Connection) -> float:
-        """Return the time. On SQLite the first call needs a connection that is writing."""
-        if connection.dialect.name == "postgresql":
-            return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
-        if self._base is None:
-            self._base = self._counting(connection)
-        return self._base + since_boot()
-
-    @property
-    def is_set(self) -> bool:
-        """Whether ``now`` needs no write."""
-        return self._base is not None
-
-    def note(self, connection: Connection, now: float) -> None:
-        """Store the time; call it with every change that depends on the time."""
-        if connection.dialect.name != "postgresql":
-            connection.execute(update(dispatch).where(dispatch.c.id == _ROW).values(latest=now))
-
-    def _counting(self, connection: Connection) -> float:
-        queue_id(connection)
-        row = connection.execute(select(dispatch)).one()
-        if row.boot == boot_id():
-            return float(row.base)
-        longest = connection.execute(select(func.max(jobs.c.lease_until)).where(jobs.c.state == "leased")).scalar()
-        heard = connection.execute(select(func.max(machines.c.seen))).scalar()
-        latest = max(row.latest or 0.0, heard or 0.0, (longest or 0.0) - self._times.lease)
-        base = latest - since_boot()
-        connection.execute(update(dispatch).where(dispatch.c.id == _ROW).values(boot=boot_id(), base=base))
-        return base
-
-
-def queue_id(connection: Connection) -> str:
-    """Return the queue's own id, which is created at its first use."""
-    stored_id = connection.execute(select(dispatch.c.queue)).scalar()
-    if stored_id is None:
-        row = {"id": _ROW, "queue": secrets.token_hex(_ID_BYTES)}
-        connection.execute(text("INSERT INTO dispatch (id, queue) VALUES (:id, :queue) ON CONFLICT DO NOTHING"), row)
-        stored_id = connection.execute(select(dispatch.c.queue)).scalar_one()
-    return str(stored_id)

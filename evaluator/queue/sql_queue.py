@@ -42,7 +42,8 @@ from benchlock.evaluator.queue.job_status import (
     store_lines,
 )
 from benchlock.evaluator.queue.lease_times import Moment, Times
-from benchlock.evaluator.queue.queue_schema import Clock, jobs, leases, machines, queue_id
+from benchlock.evaluator.queue.queue_clock import Clock, queue_id
+from benchlock.evaluator.queue.queue_schema import jobs, leases, machines
 from benchlock.evaluator.queue.queue_types import (
     Beat,
     Explanation,

@@ -10,6 +10,7 @@ from benchlock.artifacts.errors import RefusedError
 from benchlock.artifacts.size_limits import LACKS, WORD, truncate
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, list_lacks
 from benchlock.evaluator.queue.lease_times import Moment
+from benchlock.evaluator.queue.queue_clock import queue_id
 from benchlock.evaluator.queue.queue_schema import (
     classes,
     dispatch,
@@ -18,7 +19,6 @@ from benchlock.evaluator.queue.queue_schema import (
     lease_slots,
     leases,
     machines,
-    queue_id,
 )
 from benchlock.evaluator.queue.queue_types import NEUTRAL, OWN_FAULTS, LeaseEnd, MachineId
 from benchlock.registry.auth.audit_log import record_action

@@ -19,10 +19,10 @@ from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.local.local_registry import now, open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_texts import describe_seconds
 from benchlock.evaluator.queue.queue_types import JobId, JobRequest, ProgressLine, new_job_id
 from benchlock.evaluator.records.run_types import RunEnd, RunId
+from benchlock.evaluator.worker.progress_reports import ProgressReports
 from tests.support.api.live_runs import Running, begin_runs, connect_worker
 from tests.support.api.serving import service
 from tests.support.evaluator.queues import ANY

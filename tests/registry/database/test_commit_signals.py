@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.evaluator.queue.queue_schema import queue_id
+from benchlock.evaluator.queue.queue_clock import queue_id
 from benchlock.registry.database.commit_signals import JOBS, Signal, open_signal, send_signal
 from benchlock.registry.database.engine import write_transaction
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, insert
 from benchlock.artifacts.digest import Descriptor, Digest, digest_bytes
 from benchlock.evaluator.queue.job_matching import JobRequirements, MachineFacts, RequiredPlatform
 from benchlock.evaluator.queue.lease_times import Times
-from benchlock.evaluator.queue.queue_schema import Clock
+from benchlock.evaluator.queue.queue_clock import Clock
 from benchlock.evaluator.queue.queue_types import JobId, JobRequest, MachineId, new_job_id
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.comparison_types import ComparisonTurn

@@ -19,14 +19,14 @@ from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.size_limits import REASON
 from benchlock.artifacts.user_output import SILENT, Progress
 from benchlock.evaluator.queue.job_matching import MachineFacts
-from benchlock.evaluator.queue.lease_heartbeats import host_lock
 from benchlock.evaluator.queue.lease_times import boot_id
 from benchlock.evaluator.queue.queue_schema import jobs
 from benchlock.evaluator.queue.queue_types import Beat, Fence, Job, Lease, LeaseEnd, MachineId, Phase
 from benchlock.evaluator.queue.sql_queue import SqlQueue
-from benchlock.evaluator.queue.worker_agent import facts_of
 from benchlock.evaluator.records.run_types import RunEnd, RunId, RunStart
 from benchlock.evaluator.runner.host_platform import this_host
+from benchlock.evaluator.worker.lease_heartbeats import host_lock
+from benchlock.evaluator.worker.worker_agent import facts_of
 from benchlock.registry.auth.permissions import (
     Actor,
     ForbiddenError,
@@ -39,7 +39,7 @@ from benchlock.registry.auth.permissions import (
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from benchlock.registry.lock.lockfile import Lock, load
 from tests.evaluator.evaluation import damage, locked_file
-from tests.evaluator.queue.conftest import Site
+from tests.evaluator.worker.conftest import Site
 from tests.support.evaluator.queues import turns
 from tests.support.evaluator.stub_harness import events
 

@@ -15,12 +15,12 @@ from benchlock.evaluator.queue.lease_times import Times
 from benchlock.evaluator.queue.queue_types import Job, JobId, MachineId, Queue
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.queue.submission_checks import make_job_request
-from benchlock.evaluator.queue.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.records.comparison_types import ComparisonTurn
 from benchlock.evaluator.records.run_store import Records
 from benchlock.evaluator.records.run_types import RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import HostTurn
+from benchlock.evaluator.worker.worker_agent import Agent, WorkerEnvironment
 from benchlock.evaluator.workflows.run import Runner
 from benchlock.registry.catalogue.catalogue import Catalogue
 from benchlock.registry.lock.lockfile import Lock, load

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.queue.lease_heartbeats import Heartbeat
 from benchlock.evaluator.queue.lease_times import since_boot
 from benchlock.evaluator.queue.queue_types import Beat, Fence, Lease, Phase, Queue, new_job_id
+from benchlock.evaluator.worker.lease_heartbeats import Heartbeat
 from benchlock.registry.auth.permissions import ForbiddenError, UnauthorizedError
 from tests.support.evaluator.recorded import NOON
 

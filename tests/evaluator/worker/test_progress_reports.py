@@ -8,9 +8,9 @@ import pytest
 
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue import progress_reports
-from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import ProgressLine
+from benchlock.evaluator.worker import progress_reports
+from benchlock.evaluator.worker.progress_reports import ProgressReports
 
 
 class Receiver:

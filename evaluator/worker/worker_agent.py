@@ -25,16 +25,16 @@ from benchlock.artifacts.errors import (
     UnknownNameError,
 )
 from benchlock.artifacts.size_limits import REASON, truncate
-from benchlock.evaluator.queue import lease_heartbeats
 from benchlock.evaluator.queue.job_matching import MachineFacts
-from benchlock.evaluator.queue.lease_heartbeats import Heartbeat, LeasedJournal
 from benchlock.evaluator.queue.lease_times import boot_id, since_boot
-from benchlock.evaluator.queue.progress_reports import ProgressReports
 from benchlock.evaluator.queue.queue_types import FencedError, Lease, LeaseEnd, MachineId, Queue
 from benchlock.evaluator.records.run_types import Isolation, RunId, RunJournal
 from benchlock.evaluator.runner.container_engine import Engine
 from benchlock.evaluator.runner.host_platform import Host, HostTurn, this_host
 from benchlock.evaluator.runner.orphans import clear, halt
+from benchlock.evaluator.worker import lease_heartbeats
+from benchlock.evaluator.worker.lease_heartbeats import Heartbeat, LeasedJournal
+from benchlock.evaluator.worker.progress_reports import ProgressReports
 from benchlock.registry.auth.permissions import (
     ForbiddenError,
     MachineRefusedError,

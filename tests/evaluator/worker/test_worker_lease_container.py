@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from benchlock.artifacts.errors import UnavailableError
-from benchlock.evaluator.queue.lease_heartbeats import CONTAINER, host_lock, make_labels, remove_stale_container
 from benchlock.evaluator.queue.queue_types import Fence, Queue
 from benchlock.evaluator.runner.container_engine import Confinement, Engine
+from benchlock.evaluator.worker.lease_heartbeats import CONTAINER, host_lock, make_labels, remove_stale_container
 from tests.support.system.python_image import PythonImage
 
 pytestmark = pytest.mark.engine

@@ -14,6 +14,7 @@ from benchlock.evaluator.queue.job_matching import MachineFacts
 from benchlock.evaluator.queue.queue_types import MachineId
 from benchlock.evaluator.queue.sql_queue import SqlQueue
 from benchlock.evaluator.records.run_types import RunEnd, RunStart, new_run_id
+from benchlock.registry.auth.permissions import EVERYTHING, Actor, use_actor
 from benchlock.registry.requests.hardware_requirements import HostFacts
 from benchmarks.queueing.filling import LOCK
 from benchmarks.queueing.places import Place
@@ -29,6 +30,10 @@ _HOST: dict[str, Any] = {
 _FACTS = MachineFacts(
     HostFacts("linux", "amd64", 64, 1 << 38, (), "none"), None, "A CPU", "Linux", None, processes=True
 )
+
+
+_WORKER = Actor("token/worker", EVERYTHING)
+"""Who enrols the machines: those of a token have caches, whose files each claim considers."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,9 @@ def measure_paced(place: Place, machines: int, every: float, seconds: float) -> 
     engine = place.open()
     queue = SqlQueue(engine, lambda: datetime.now(UTC))
     names = [MachineId(f"paced{number}") for number in range(machines)]
-    for name in names:
-        queue.enrol(name, "a boot", _FACTS)
+    with use_actor(_WORKER):
+        for name in names:
+            queue.enrol(name, "a boot", _FACTS)
 
     def work_paced(name: MachineId) -> list[float]:
         order, claims = random.Random(name), []  # noqa: S311 - no secret
@@ -85,7 +91,8 @@ def work(place: Place, name: str, seconds: float, ready: Any, answers: Any) -> N
     engine = place.open()
     queue = SqlQueue(engine, lambda: datetime.now(UTC))
     machine = MachineId(name)
-    queue.enrol(machine, "a boot", _FACTS)
+    with use_actor(_WORKER):
+        queue.enrol(machine, "a boot", _FACTS)
     _cycle(queue, machine)  # connections and statements are there afterwards
     ready.wait()
     claims, begin = [], time.perf_counter()

@@ -163,7 +163,7 @@ SQLITE: Final = text(f"""
 """)  # noqa: S608 - constants of this module
 """Select the first job for a machine; one is enough, because SQLite has a single writer."""
 
-_FRONT: Final = text(f"""
+FRONT: Final = text(f"""
 WITH open AS MATERIALIZED (
     SELECT eligible.class FROM eligible WHERE eligible.machine = :machine AND eligible.fits
     AND EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'queued' AND jobs.class = eligible.class)
@@ -183,7 +183,7 @@ def list_front(connection: Connection, machine: str, first: Candidate) -> list[i
         machine: The machine that requests work.
         first: The result of ``list_candidates``.
     """
-    return list(connection.execute(_FRONT, {"machine": machine, "owner": first.owner}).scalars())
+    return list(connection.execute(FRONT, {"machine": machine, "owner": first.owner}).scalars())
 
 
 _CONTINUED: Final = text("""

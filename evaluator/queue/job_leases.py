@@ -26,8 +26,8 @@ How a machine claims a job::
    ``keep_quotas`` locks the quotas of the owners that have one.
 6. If other transactions took every job of a full list, steps 3 to 5 repeat with a longer list (``HEADS``).
 
-On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
-``SLOT`` and ``TAKE`` replace step 5.
+On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, ``list_front`` lists the jobs of its
+owner for step 4, and the statements ``LEASE``, ``SLOT`` and ``TAKE`` replace step 5.
 """
 
 import logging

@@ -259,7 +259,7 @@ class Machine(Struct, frozen=True):
 
     Attributes:
         id: The name.
-        boot: The id of its last known boot.
+        boot: The id of its last known boot, and of its cache of files if it has one.
         facts: Its facts.
         draining: Why it gets no more jobs; None if it gets jobs.
         unseen: The seconds since its last request.
@@ -404,7 +404,7 @@ class Queue(Protocol):
 
         Args:
             machine: The name of the machine.
-            boot: The id of its current boot.
+            boot: The id of its current boot, and of its cache of files if it has one.
             facts: Its facts.
             clock: The time of its clock; the difference from the queue's is shown and decides nothing.
 
@@ -451,7 +451,7 @@ class Queue(Protocol):
 
         Args:
             machine: The machine that requests work.
-            boot: The id of its current boot.
+            boot: The id of its current boot, and of its cache of files if it has one.
             nonce: Identifies the request. The same nonce again repeats a request whose response was lost, and gets the
                 same lease if that is still valid.
 

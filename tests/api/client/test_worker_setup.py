@@ -1,5 +1,6 @@
 """The queue behind a server, as an agent asks it."""
 
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +15,9 @@ from benchlock.api.schemas import job_schemas as wire
 from benchlock.artifacts.digest import digest_bytes
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.net.http_session import ServerResponse, Session, make_timeout
+from benchlock.artifacts.size_limits import MACHINE
 from benchlock.artifacts.user_output import SILENT
-from benchlock.evaluator.queue.lease_times import Times
+from benchlock.evaluator.queue.lease_times import Times, boot_id
 from benchlock.evaluator.queue.queue_types import Fence, Lease, MachineId, new_job_id
 from tests.support.evaluator.recorded import NOON
 
@@ -42,6 +44,21 @@ def test_a_worker_whose_folder_cannot_be_made_says_so(tmp_path: Path, monkeypatc
     (connect_server(url).home() / "worker").write_text("no folder")
     with pytest.raises(UnavailableError, match="cannot create the cache folder"):
         build_remote_agent(url, "m1", WorkerPermissions(), SILENT, print)
+
+
+def test_a_cache_keeps_its_id_and_a_new_one_has_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def boot() -> str:
+        agent = build_remote_agent("https://registry.example", "m1", WorkerPermissions(), SILENT, print)
+        return agent.environment.boot
+
+    first = boot()
+    assert first.startswith(f"{boot_id()} ")
+    assert len(first) <= MACHINE
+    assert boot() == first
+    shutil.rmtree(connect_server("https://registry.example").home())
+    assert boot() != first
 
 
 class Noted:

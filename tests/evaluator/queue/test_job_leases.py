@@ -1,14 +1,17 @@
 """The next job is found by the index of its class, however the jobs of other classes lie."""
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.evaluator.queue.fair_shares import POSTGRESQL, SQLITE, list_candidates
+from benchlock.evaluator.queue.fair_shares import FRONT, POSTGRESQL, SQLITE, Candidate, list_candidates, list_front
+from benchlock.evaluator.queue.file_locality import WINDOW
 from benchlock.evaluator.queue.job_matching import JobRequirements
-from benchlock.registry.database.engine import read_transaction, row_lock_transaction
+from benchlock.migrations import upgrade
+from benchlock.registry.database.engine import open_engine, read_transaction, row_lock_transaction
 from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
-pytestmark = pytest.mark.databases
 CLASSES = 4
 MORE = """
 INSERT INTO jobs (id, lock, class, allow_code, state, cancel_asked, lost, engine, crash, owner, since, submitted_at)
@@ -20,6 +23,7 @@ ORDER BY one.seq
 """4,096 jobs of the four, those of a class all behind one another."""
 
 
+@pytest.mark.databases
 def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     queue = queue_of(database, Ticking())
     queue.enrol(machine(1), BOOT, facts(cpus=8))
@@ -39,3 +43,23 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     assert "pk_jobs" not in told
     assert "SCAN jobs" not in told.replace("SCAN jobs USING INDEX ix_jobs_leased", "")
     assert found == list(range(1, 1 + len(found)))
+
+
+def test_the_first_jobs_of_an_owner_are_found_by_the_same_index(tmp_path: Path) -> None:
+    database = open_engine(tmp_path / "registry.db")
+    upgrade(database)
+    queue = queue_of(database, Ticking())
+    queue.enrol(machine(1), BOOT, facts(cpus=8))
+    for number in range(CLASSES):
+        queue.submit(wish(JobRequirements((CPU,), {}, cpus=1 + number)))
+    with row_lock_transaction(database) as connection:
+        connection.execute(text(MORE))
+        connection.execute(text("ANALYZE"))
+    values = {"machine": "m1", "owner": "x"}
+    with read_transaction(database) as connection:
+        told = " ".join(str(row) for row in connection.execute(text(f"EXPLAIN QUERY PLAN {FRONT}"), values))
+        found = list_front(connection, "m1", Candidate(5, "x"))
+    assert "ix_jobs_queued_owner (owner=? AND class=?)" in told
+    assert "SCAN jobs" not in told
+    assert "SCAN front" not in told
+    assert found == list(range(1 + CLASSES, 1 + CLASSES + WINDOW))

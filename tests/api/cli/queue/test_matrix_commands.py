@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
-from benchlock.api.cli.queue import job_commands
 from benchlock.api.cli.main import run
+from benchlock.api.cli.queue import job_commands
 from benchlock.api.local.local_registry import open_registry
 from benchlock.artifacts.errors import UnavailableError
 from benchlock.evaluator.matrices.matrix_schema import matrices

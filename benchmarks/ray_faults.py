@@ -43,7 +43,7 @@ that could be struck. Its nodes count as hosts.
 POSTGRESQL = """\
 The same cluster, jobs and faults, with the jobs in PostgreSQL {postgresql}. Of the database, its first process or
 another one of its processes is killed, or all of them are stopped for up to {longest:g} s; the first process is started
-again after up to half of that.
+again after up to half of that. The server does not wait for the disk (`fsync=off`): no power was cut.
 """
 TUNE = """\
 The same cluster and lengths. Each task is a trial of a grid, alone on a node, which runs a child process. Tune repeats

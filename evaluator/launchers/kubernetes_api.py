@@ -70,6 +70,9 @@ class _Status(msgspec.Struct, frozen=True):
 class KubernetesApi:
     """The API server, in the name of one user.
 
+    A server that has just started refuses requests until it has read roles and accounts. So what it once permitted is
+    asked again, as from a busy server.
+
     Args:
         connection: The client of the library.
         namespace: The namespace of the launcher's objects.
@@ -83,6 +86,7 @@ class KubernetesApi:
         self.namespace = namespace
         self.connection = connection
         self._pause = pause
+        self._permitted: set[tuple[str, str]] = set()
 
     def list_all(self, kind: str, item: type[T], *, everywhere: bool = False, **query: str) -> list[T]:
         """List all objects of a kind.
@@ -158,6 +162,7 @@ class KubernetesApi:
     ) -> tuple[int, bytes]:
         """Send a request until it has an answer; a server that is busy or away is asked again, a few times."""
         problem = ""
+        permission = (method, path.rpartition("/")[0] if method == "DELETE" else path)
         for attempt in range(_TRIES):
             try:
                 status, headers, body = self._send_once(method, path, document, query or {})
@@ -165,17 +170,21 @@ class KubernetesApi:
                 problem, pause = describe_error(error), 0.0
             else:
                 if status < _OK + 100 or status in accepted:
+                    self._permitted.add(permission)
                     return status, body
-                if status != _TOO_MANY and status < _SERVER:
-                    raise _refusal(status, _read_status(body), path)
-                problem = f"status {status}: {_read_status(body).message}"
+                refusal = _read_status(body)
+                may_pass = status in (_UNAUTHORIZED, _FORBIDDEN) and _OF_QUOTA not in refusal.message
+                if status != _TOO_MANY and status < _SERVER and not (may_pass and permission in self._permitted):
+                    raise _refusal(status, refusal, path)
+                problem = f"status {status}: {refusal.message}"
                 pause = _read_seconds(headers.get("Retry-After", ""))
             if attempt < _TRIES - 1:
                 self._pause(max(pause, 0.2 * 2**attempt * random.uniform(1, 2)))  # noqa: S311 - no secret
         raise UnavailableError(
             f"the API server of Kubernetes does not answer: {problem}"[:_MAX_TEXT],
             where=path,
-            next_step="check the cluster with `kubectl cluster-info`; the launcher keeps trying",
+            next_step="check the cluster with `kubectl cluster-info`, and the permissions with those of "
+            "deploy/kubernetes/controller; the launcher keeps trying",
         )
 
     def _send_once(
@@ -258,7 +267,9 @@ def _refusal(status: int, answer: _Status, path: str) -> Exception:
         return RefusedError(
             f"Kubernetes refuses the request: {message}",
             where=path,
-            next_step="grant what deploy/kubernetes/controller grants to its service account",
+            next_step="create the namespace"
+            if status == _NOT_FOUND
+            else "grant what deploy/kubernetes/controller grants to its service account",
         )
     return InvalidInputError(f"Kubernetes rejects the request: {message}", where=path)
 

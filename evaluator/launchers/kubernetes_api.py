@@ -70,8 +70,8 @@ class _Status(msgspec.Struct, frozen=True):
 class KubernetesApi:
     """The API server, in the name of one user.
 
-    A server that has just started refuses requests until it has read roles and accounts. So what it once permitted is
-    asked again, as from a busy server.
+    A server that has just started refuses requests until it has read roles and accounts. So a request that it once
+    permitted, and every one after it was away, is sent again as to a busy server.
 
     Args:
         connection: The client of the library.
@@ -87,6 +87,7 @@ class KubernetesApi:
         self.connection = connection
         self._pause = pause
         self._permitted: set[tuple[str, str]] = set()
+        self._was_away = False
 
     def list_all(self, kind: str, item: type[T], *, everywhere: bool = False, **query: str) -> list[T]:
         """List all objects of a kind.
@@ -167,15 +168,17 @@ class KubernetesApi:
             try:
                 status, headers, body = self._send_once(method, path, document, query or {})
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
-                problem, pause = describe_error(error), 0.0
+                problem, pause, self._was_away = describe_error(error), 0.0, True
             else:
                 if status < _OK + 100 or status in accepted:
                     self._permitted.add(permission)
                     return status, body
                 refusal = _read_status(body)
-                may_pass = status in (_UNAUTHORIZED, _FORBIDDEN) and _OF_QUOTA not in refusal.message
-                if status != _TOO_MANY and status < _SERVER and not (may_pass and permission in self._permitted):
+                is_refused = status in (_UNAUTHORIZED, _FORBIDDEN) and _OF_QUOTA not in refusal.message
+                may_pass = is_refused and (permission in self._permitted or self._was_away)
+                if status != _TOO_MANY and status < _SERVER and not may_pass:
                     raise _refusal(status, refusal, path)
+                self._was_away |= status >= _SERVER
                 problem = f"status {status}: {refusal.message}"
                 pause = _read_seconds(headers.get("Retry-After", ""))
             if attempt < _TRIES - 1:

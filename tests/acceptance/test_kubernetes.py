@@ -1,6 +1,7 @@
 """Workers that the launcher starts in Kubernetes, which is a double whose pods are processes of this checkout.
 
-If ``BENCHLOCK_KUBERNETES`` names a real control plane (``kubernetes.sh``), it is tested as well. Two nodes drain a small queue; a pod is killed, and a node is lost while another joins.
+If ``BENCHLOCK_KUBERNETES`` names a real control plane (``kubernetes.sh``), it is tested as well. Two nodes drain a
+small queue; a pod is killed, and a node is lost while another joins.
 """
 
 import json
@@ -71,9 +72,7 @@ def site(tmp_path: Path, cluster: Cluster) -> Iterator[Site]:
         yield found
 
 
-def test_each_job_has_one_result_though_a_pod_is_killed_and_a_node_is_lost(
-    site: Site, cluster: Cluster
-) -> None:
+def test_each_job_has_one_result_though_a_pod_is_killed_and_a_node_is_lost(site: Site, cluster: Cluster) -> None:
     asked = site.submit(None, ["medium", "medium", "process", "process"])
 
     def lost() -> int:

@@ -38,7 +38,7 @@ class Clock:
 
 
 @dataclass
-class Bench(KubernetesBench):
+class Bench(KubernetesBench[KubernetesServer]):
     api: KubernetesApi
     clock: Clock
 
@@ -351,13 +351,22 @@ def test_a_permission_that_was_there_is_asked_for_again(bench: Bench, fault: int
     assert bench.cluster.wait(1) == {node: WorkerReport(0, "n1", 1)}
 
 
+@pytest.mark.parametrize("fault", [503, CLOSE])
+def test_a_launcher_that_begins_while_the_server_starts_is_not_ended(bench: Bench, fault: int) -> None:
+    bench.server.faults.extend([fault, 403, 401, 403])
+    with pytest.raises(UnavailableError, match="status 403: the double was told so"):
+        bench.cluster.nodes()
+    bench.server.faults.append(403)
+    assert list(bench.cluster.nodes()) == []
+
+
 def test_a_quota_that_is_used_up_is_said_at_once(bench: Bench) -> None:
     bench.started()
     bench.add_node("n2")
     two = next(one for one in bench.cluster.nodes() if one.name == "n2")
     bench.server.most_jobs = 1
     bench.server.requests.clear()
-    with pytest.raises(UnavailableError, match="a quota of Kubernetes is used up: .* exceeded quota: jobs"):
+    with pytest.raises(UnavailableError, match=r"a quota of Kubernetes is used up: .* exceeded quota: jobs"):
         bench.cluster.start(two)
     assert sum(one.startswith("POST") for one in bench.server.requests) == 1
     bench.server.most_jobs = 2

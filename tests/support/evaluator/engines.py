@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from benchlock.evaluator.launchers.kubernetes_cluster import KubernetesCluster
 from benchlock.evaluator.launchers.launcher import Cluster, Node, NodeSize
@@ -11,6 +11,8 @@ from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.launchers.pod_manifests import read_resources
 from tests.support.servers.kubernetes_server import KubernetesServer
 from tests.support.servers.live_kubernetes import LiveKubernetes
+
+_Server = TypeVar("_Server", KubernetesServer, LiveKubernetes)
 
 
 class EngineBench(Protocol):
@@ -92,8 +94,8 @@ class FakeBench:
 
 
 @dataclass
-class KubernetesBench:
-    server: KubernetesServer | LiveKubernetes
+class KubernetesBench(Generic[_Server]):
+    server: _Server
     cluster: KubernetesCluster
 
     def add_node(self, name: str, cpus: int = 2, gpus: int = 0) -> None:

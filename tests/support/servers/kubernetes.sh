@@ -2,11 +2,11 @@
 # The control plane of Kubernetes 1.20 on the loopback interface, for the tests that otherwise meet a double.
 #
 #   kubernetes.sh build FOLDER   builds API server, controller manager and scheduler from Debian 12's source package
-#                                (an hour on two busy cores, 4 GB); needs the packages golang-go and dpkg-dev,
+#                                (five minutes to an hour on two cores, 2 GB); needs the packages golang-go and dpkg-dev,
 #                                and bookworm's sources (deb-src) in APT's lists
 #   kubernetes.sh start FOLDER   starts them until SIGINT; needs etcd-server and openssl
 #
-# Then, in another terminal: BENCHLOCK_KUBERNETES=FOLDER/kubeconfig pytest tests/conformance tests/acceptance -k live
+# Then, in another terminal: BENCHLOCK_KUBERNETES=FOLDER/kubeconfig make test, as in docs/how-to/kubernetes.md
 # There is no kubelet: the tests create nodes, and run the containers of pods as processes.
 set -eu
 command=$1
@@ -19,7 +19,7 @@ etcd=http://127.0.0.1:$((port + 1)) peers=http://127.0.0.1:$((port + 2))
 
 build() {
     cd "$folder"
-    apt-get source --download-only "kubernetes=1.20.5+really$version-1.1"
+    apt-get source --download-only kubernetes/bookworm  # 1.20.5+really1.20.2, without the patches
     mkdir -p "$source"
     tar --extract --gzip --strip-components 1 --directory "$source" --file kubernetes_*.orig.tar.gz
     cd "$source"

@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from benchlock.evaluator.launchers.pod_manifests import read_quantity
@@ -57,35 +57,37 @@ def _check_pod(spec: Document) -> Iterator[str]:
     if not spec["containers"]:
         yield "containers: Required value"
     yield from _check_labels("nodeSelector", spec.get("nodeSelector", {}))
-    for one in spec.get("tolerations", ()):
-        if one.get("key"):
-            yield from _match("tolerations", _KEY, [one["key"]])
-        if one.get("operator") == "Exists" and one.get("value"):
-            yield "tolerations: value must be empty when `operator` is 'Exists'"
-    volumes = [one["name"] for one in spec.get("volumes", ())]
-    yield from _match("volumes", _LABEL, volumes)
-    yield from _unique("volumes", volumes)
-    for one in spec.get("volumes", ()):
-        if "secret" in one:
-            yield from _check_secret(one["secret"])
+    tolerations = spec.get("tolerations", ())
+    yield from _match("tolerations", _KEY, [one["key"] for one in tolerations if one.get("key")])
+    if any(one.get("operator") == "Exists" and one.get("value") for one in tolerations):
+        yield "tolerations: value must be empty when `operator` is 'Exists'"
     context = spec.get("securityContext", {})
     if context.get("runAsUser", 0) < 0:
         yield "securityContext.runAsUser: must be between 0 and 2147483647, inclusive"
     if context.get("seccompProfile", {}).get("type", "Unconfined") not in ("Localhost", "RuntimeDefault", "Unconfined"):
         yield "securityContext.seccompProfile.type: Unsupported value"
-    terms = spec.get("affinity", {}).get("nodeAffinity", {}).get(NAMED, {}).get("nodeSelectorTerms", [])
-    for one in (field for term in terms for field in term["matchFields"]):
+    yield from _check_affinity(spec.get("affinity", {}).get("nodeAffinity", {}))
+    yield from _check_volumes(spec.get("volumes", ()))
+    for one in spec["containers"]:
+        yield from _check_container(one, [volume["name"] for volume in spec.get("volumes", ())])
+
+
+def _check_affinity(affinity: Document) -> Iterator[str]:
+    for one in (
+        field for term in affinity.get(NAMED, {}).get("nodeSelectorTerms", ()) for field in term["matchFields"]
+    ):
         if one["key"] != "metadata.name" or one["operator"] not in ("In", "NotIn") or len(one["values"]) != 1:
             yield "matchFields: not one node name with In or NotIn"
-    for one in spec["containers"]:
-        yield from _check_container(one, volumes)
 
 
-def _check_secret(secret: Document) -> Iterator[str]:
-    if not secret.get("secretName"):
-        yield "secretName: Required value"
-    if not 0 <= secret.get("defaultMode", 0) <= 0o777:
-        yield "defaultMode: must be a number between 0 and 0777"
+def _check_volumes(volumes: Sequence[Document]) -> Iterator[str]:
+    yield from _match("volumes", _LABEL, [one["name"] for one in volumes])
+    yield from _unique("volumes", [one["name"] for one in volumes])
+    for secret in (one["secret"] for one in volumes if "secret" in one):
+        if not secret.get("secretName"):
+            yield "secretName: Required value"
+        if not 0 <= secret.get("defaultMode", 0) <= 0o777:
+            yield "defaultMode: must be a number between 0 and 0777"
 
 
 def _check_container(container: Document, volumes: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """A double of Kubernetes: the few endpoints of its API server that the launcher uses, and what happens behind them.
 
-Objects must be valid by the published schemas and by ``kubernetes_rules``. A scheduler places pods by name, resources and anti-affinity; kubelets
-run them as processes of this checkout; a Job controller tells their ends. What users may do is in roles.
+Objects must be valid by the published schemas and by ``kubernetes_rules``. A scheduler places pods by name, resources
+and anti-affinity; kubelets run them as processes of this checkout; a Job controller tells their ends. What users may
+do is in roles.
 """
 
 import base64
@@ -273,14 +274,9 @@ class KubernetesServer:
             return "node(s) didn't match Pod's node affinity/selector"
         if not pod["spec"].get("nodeSelector", {}).items() <= node["metadata"]["labels"].items():
             return "node(s) didn't match Pod's node affinity/selector"
-        if node["spec"].get("unschedulable"):
-            return "node(s) were unschedulable"
-        tolerated = {one["key"] for one in pod["spec"].get("tolerations", ())}
-        taints = {one["key"] for one in node["spec"].get("taints", ()) if one["effect"] != "PreferNoSchedule"}
-        if node["status"]["conditions"][0]["status"] != "True":
-            taints.add("node.kubernetes.io/not-ready")
-        if taints - tolerated:
-            return f"node(s) had untolerated taint {{{min(taints - tolerated)}: }}"
+        repelled = _repel(pod, node)
+        if repelled:
+            return repelled
         beside = [one for one in self.pods.values() if one["spec"].get("nodeName") == name and not _is_over(one)]
         if not _covers(read_resources(node["status"]["allocatable"]), sum_resources(map(_requests, [pod, *beside]))):
             return "Insufficient cpu"  # or memory, or GPUs
@@ -511,6 +507,17 @@ def _read_token(token: str) -> str:
 def _normalize(quantity: str) -> str:
     """Whole CPUs and not their thousandths, as in what the API server keeps."""
     return quantity[:-4] if re.fullmatch("[0-9]+000m", quantity) else quantity
+
+
+def _repel(pod: Document, node: Document) -> str:
+    """Why a node takes no more pods, or not this one; empty if it does."""
+    if node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    tolerated = {one["key"] for one in pod["spec"].get("tolerations", ())}
+    taints = {one["key"] for one in node["spec"].get("taints", ()) if one["effect"] != "PreferNoSchedule"}
+    if node["status"]["conditions"][0]["status"] != "True":
+        taints.add("node.kubernetes.io/not-ready")
+    return f"node(s) had untolerated taint {{{min(taints - tolerated)}: }}" if taints - tolerated else ""
 
 
 def _matches(field: Mapping[str, Any], name: str) -> bool:

@@ -65,7 +65,7 @@ class LiveKubernetes:
         answer = self.connection.call_api(*serialized, _request_timeout=20)
         return answer.status, json.loads(answer.response.read(decode_content=True))
 
-    def list(self, path: str) -> "list[Document]":
+    def read(self, path: str) -> list[Document]:
         status, answer = self.ask("GET", path)
         assert status == 200, answer
         items: list[Document] = answer["items"]
@@ -84,7 +84,7 @@ class LiveKubernetes:
 
     @property
     def pods(self) -> dict[str, Document]:
-        return {one["metadata"]["name"]: one for one in self.list(_PODS)}
+        return {one["metadata"]["name"]: one for one in self.read(_PODS)}
 
     # What a test does to the cluster
 
@@ -125,9 +125,9 @@ class LiveKubernetes:
         """End a pod that is not run (``runs_pods``)."""
         self._end(name, {"exitCode": code, "reason": "Error" if code else "Completed", "message": message})
 
-    def live_pods(self, role: str = "benchlock-worker") -> "list[str]":
+    def live_pods(self, role: str = "benchlock-worker") -> list[str]:
         label = f"?labelSelector=app.kubernetes.io/name={role}"
-        return [one["metadata"]["name"] for one in self.list(f"{_PODS}{label}") if not _is_over(one)]
+        return [one["metadata"]["name"] for one in self.read(f"{_PODS}{label}") if not _is_over(one)]
 
     def step(self) -> None:
         """Wait until the controllers, the scheduler and the kubelets have nothing to do."""
@@ -178,7 +178,7 @@ class LiveKubernetes:
 
     def _is_settled(self) -> bool:
         self.act()
-        jobs, pods = self.list(_JOBS), self.list(_PODS)
+        jobs, pods = self.read(_JOBS), self.read(_PODS)
         owners = [one["metadata"]["ownerReferences"][0]["uid"] for one in pods if not _is_over(one)]
         places = [one for one in pods if "nodeName" in one["spec"]]
         waiting = [one for one in pods if one not in places and not one["status"].get("conditions")]
@@ -193,7 +193,7 @@ class LiveKubernetes:
     def _wait(self, holds: Callable[[], bool]) -> None:
         end = time.monotonic() + _SECONDS
         while not holds():
-            assert time.monotonic() < end, f"the cluster does not settle: {self.list(_JOBS)} {self.list(_PODS)}"
+            assert time.monotonic() < end, f"the cluster does not settle: {self.read(_JOBS)} {self.read(_PODS)}"
             time.sleep(0.05)
 
     def _prepare(self) -> None:
@@ -210,7 +210,7 @@ class LiveKubernetes:
                     status, answer = self.ask("PUT", f"{_PATHS[one['kind']]}/{one['metadata']['name']}", one)
                 assert status in (200, 201), answer
         self._wait(lambda: self.ask("GET", f"{_PATHS['ServiceAccount']}/default")[0] == 200)
-        self._wait(lambda: not self.list(_PODS) and not self.list(_JOBS) and not self.list(_NODES))
+        self._wait(lambda: not self.read(_PODS) and not self.read(_JOBS) and not self.read(_NODES))
 
 
 @contextmanager

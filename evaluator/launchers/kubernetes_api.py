@@ -70,6 +70,9 @@ class _Status(msgspec.Struct, frozen=True):
 class KubernetesApi:
     """The API server, in the name of one user.
 
+    A server that has just started refuses requests until it has read roles and accounts. So a request that it once
+    permitted, and every one after it was away, is sent again as to a busy server.
+
     Args:
         connection: The client of the library.
         namespace: The namespace of the launcher's objects.
@@ -83,6 +86,8 @@ class KubernetesApi:
         self.namespace = namespace
         self.connection = connection
         self._pause = pause
+        self._permitted: set[tuple[str, str]] = set()
+        self._was_away = False
 
     def list_all(self, kind: str, item: type[T], *, everywhere: bool = False, **query: str) -> list[T]:
         """List all objects of a kind.
@@ -158,24 +163,31 @@ class KubernetesApi:
     ) -> tuple[int, bytes]:
         """Send a request until it has an answer; a server that is busy or away is asked again, a few times."""
         problem = ""
+        permission = (method, path.rpartition("/")[0] if method == "DELETE" else path)
         for attempt in range(_TRIES):
             try:
                 status, headers, body = self._send_once(method, path, document, query or {})
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
-                problem, pause = describe_error(error), 0.0
+                problem, pause, self._was_away = describe_error(error), 0.0, True
             else:
                 if status < _OK + 100 or status in accepted:
+                    self._permitted.add(permission)
                     return status, body
-                if status != _TOO_MANY and status < _SERVER:
-                    raise _refusal(status, _read_status(body), path)
-                problem = f"status {status}: {_read_status(body).message}"
+                refusal = _read_status(body)
+                is_refused = status in (_UNAUTHORIZED, _FORBIDDEN) and _OF_QUOTA not in refusal.message
+                may_pass = is_refused and (permission in self._permitted or self._was_away)
+                if status != _TOO_MANY and status < _SERVER and not may_pass:
+                    raise _refusal(status, refusal, path)
+                self._was_away |= status >= _SERVER
+                problem = f"status {status}: {refusal.message}"
                 pause = _read_seconds(headers.get("Retry-After", ""))
             if attempt < _TRIES - 1:
                 self._pause(max(pause, 0.2 * 2**attempt * random.uniform(1, 2)))  # noqa: S311 - no secret
         raise UnavailableError(
             f"the API server of Kubernetes does not answer: {problem}"[:_MAX_TEXT],
             where=path,
-            next_step="check the cluster with `kubectl cluster-info`; the launcher keeps trying",
+            next_step="check the cluster with `kubectl cluster-info`, and the permissions with those of "
+            "deploy/kubernetes/controller; the launcher keeps trying",
         )
 
     def _send_once(
@@ -258,7 +270,9 @@ def _refusal(status: int, answer: _Status, path: str) -> Exception:
         return RefusedError(
             f"Kubernetes refuses the request: {message}",
             where=path,
-            next_step="grant what deploy/kubernetes/controller grants to its service account",
+            next_step="create the namespace"
+            if status == _NOT_FOUND
+            else "grant what deploy/kubernetes/controller grants to its service account",
         )
     return InvalidInputError(f"Kubernetes rejects the request: {message}", where=path)
 

@@ -42,6 +42,7 @@ _PULL_PATIENCE: Final = 1200.0
 _UNKNOWN_TROUBLE: Final = (
     "its container is still being created; check the Secret of the workers, and `kubectl get events`"
 )
+_NO_POD: Final = "Kubernetes has created no pod for its Job; check quotas, and `kubectl get events`"
 _MIN_MILLICPUS: Final = 1000
 """The thousandths of a CPU that a worker needs."""
 _ENDED_PHASES: Final = frozenset({"Succeeded", "Failed"})
@@ -223,7 +224,7 @@ class KubernetesCluster:
         if job.spec.suspend or (children and not children[0].is_pending):
             self._waiting.pop(job.metadata.name, None)
             return None
-        trouble = children[0].trouble if children else "Kubernetes has created no pod for its Job"
+        trouble = children[0].trouble if children else _NO_POD
         patience = _PATIENCE if trouble else _PULL_PATIENCE
         before, since = self._waiting.get(job.metadata.name, (0.0, 0.0))
         if before != patience:

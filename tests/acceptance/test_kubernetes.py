@@ -1,6 +1,7 @@
 """Workers that the launcher starts in Kubernetes, which is a double whose pods are processes of this checkout.
 
-Two nodes drain a small queue; a pod is killed, and a node is lost while another joins.
+If ``BENCHLOCK_KUBERNETES`` names a real control plane (``kubernetes.sh``), it is tested as well. Two nodes drain a
+small queue; a pod is killed, and a node is lost while another joins.
 """
 
 import json
@@ -15,6 +16,7 @@ from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.evaluator.struck_site import Site, check_jobs, together
 from tests.support.evaluator.stub_harness import spans
 from tests.support.servers.kubernetes_server import KubernetesServer, granted, kubernetes_server
+from tests.support.servers.live_kubernetes import LIVE, LiveKubernetes, live_kubernetes
 from tests.support.servers.registry_server import free_port
 from tests.support.system.remains import processes
 from tests.support.system.striking import DatabaseFile, Program
@@ -22,23 +24,30 @@ from tests.support.system.striking import DatabaseFile, Program
 IMAGE = f"registry.example.org/benchlock@sha256:{'a' * 64}"
 LEASE = 3.0
 USER = "controller"
+Cluster = KubernetesServer | LiveKubernetes
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[KubernetesServer]:
+@pytest.fixture(params=["double", *(["live"] if LIVE else [])])
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     def variables(node: str) -> dict[str, str]:
         home = tmp_path / "hosts" / node
         home.mkdir(parents=True, exist_ok=True)
         return {"BENCHLOCK_HOST_LOCK": str(home / "lock"), "DOCKER_HOST": f"unix://{home}/no-engine.sock"}
 
-    with kubernetes_server(KubernetesServer(tmp_path, variables, {USER: granted("bench")})) as found:
+    with ExitStack() as stack:
+        found: Cluster
+        if request.param == "live":
+            found = stack.enter_context(live_kubernetes(LiveKubernetes(tmp_path, variables)))
+        else:
+            double = KubernetesServer(tmp_path, variables, {USER: granted("bench")})
+            found = stack.enter_context(kubernetes_server(double))
         for name in ("n1", "n2"):
             found.add_node(name)
         yield found
 
 
 @pytest.fixture
-def site(tmp_path: Path, cluster: KubernetesServer) -> Iterator[Site]:
+def site(tmp_path: Path, cluster: Cluster) -> Iterator[Site]:
     with ExitStack() as stack:
         commands = Commands(tmp_path / "registry", "", {"BENCHLOCK_LEASE": str(LEASE)})
         commands.done("db", "create")
@@ -63,9 +72,7 @@ def site(tmp_path: Path, cluster: KubernetesServer) -> Iterator[Site]:
         yield found
 
 
-def test_each_job_has_one_result_though_a_pod_is_killed_and_a_node_is_lost(
-    site: Site, cluster: KubernetesServer
-) -> None:
+def test_each_job_has_one_result_though_a_pod_is_killed_and_a_node_is_lost(site: Site, cluster: Cluster) -> None:
     asked = site.submit(None, ["medium", "medium", "process", "process"])
 
     def lost() -> int:
@@ -99,7 +106,7 @@ def test_each_job_has_one_result_though_a_pod_is_killed_and_a_node_is_lost(
     assert processes(site.folder / "pods") == []
 
 
-def strike(site: Site, cluster: KubernetesServer, node: str, harm: Callable[[str], None]) -> bool:
+def strike(site: Site, cluster: Cluster, node: str, harm: Callable[[str], None]) -> bool:
     """Strike the pod of a node while it measures."""
     at_work = site.rows(f"SELECT 1 FROM leases WHERE ended IS NULL AND run IS NOT NULL AND machine = '{node}'")
     pods = [pod for pod, place in cluster.placed if place == node and pod in cluster.running]

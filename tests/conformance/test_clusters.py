@@ -1,4 +1,7 @@
-"""What a launcher expects of every cluster engine: a fake keeps it, and Kubernetes."""
+"""What a launcher expects of every cluster engine: a fake keeps it, and Kubernetes.
+
+That is a double, and a real control plane as well if ``BENCHLOCK_KUBERNETES`` names one (``kubernetes.sh``).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +15,21 @@ from benchlock.evaluator.launchers.node_worker import WorkerReport
 from benchlock.evaluator.launchers.pod_manifests import WorkerTemplate
 from tests.support.evaluator.engines import EngineBench, FakeBench, KubernetesBench
 from tests.support.servers.kubernetes_server import KubernetesServer, granted, kubernetes_server
+from tests.support.servers.live_kubernetes import LIVE, LiveKubernetes
 
 TEMPLATE = WorkerTemplate("https://bench.example", f"benchlock@sha256:{'a' * 64}", "benchlock-worker")
 LARGE = NodeSize(4, 1)
 
 
-@pytest.fixture(params=["fake", "kubernetes"])
+@pytest.fixture(params=["fake", "kubernetes", *(["live"] if LIVE else [])])
 def bench(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineBench]:
     if request.param == "fake":
         yield FakeBench()
+        return
+    if request.param == "live":
+        live = LiveKubernetes(tmp_path, runs_pods=False)
+        monkeypatch.setenv("KUBECONFIG", str(live.kubeconfig()))
+        yield KubernetesBench(live, KubernetesCluster(connect("", ""), TEMPLATE))
         return
     server = KubernetesServer(tmp_path, rights={"user": granted("bench")}, runs_pods=False)
     with kubernetes_server(server, steps=False):

@@ -38,7 +38,7 @@ class Clock:
 
 
 @dataclass
-class Bench(KubernetesBench):
+class Bench(KubernetesBench[KubernetesServer]):
     api: KubernetesApi
     clock: Clock
 
@@ -199,6 +199,17 @@ def test_long_lists_are_read_page_by_page(bench: Bench, monkeypatch: pytest.Monk
         bench.cluster.nodes()
 
 
+def test_a_list_that_changed_while_it_was_read_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubernetes_api, "PAGE", 2)
+    for number in range(5):
+        bench.add_node(f"n{number}")
+    bench.server.expired_tokens = True
+    with pytest.raises(UnavailableError, match="changed while it was read"):
+        bench.cluster.nodes()
+    bench.server.expired_tokens = False
+    assert len(bench.cluster.nodes()) == 5
+
+
 # Pods
 
 
@@ -253,7 +264,9 @@ def test_a_pod_that_has_no_place_or_no_secret_is_given_up(
     bench.act()
     assert bench.cluster.wait(50) == {}
     reports = {**bench.cluster.wait(50)}
-    assert reports[unplaced].message.startswith("unschedulable: 0/2 nodes are available: ")
+    taint, affinity = "had untolerated taint {own: }", "didn't match Pod's node affinity/selector"
+    told = f"unschedulable: 0/2 nodes are available: 1 node(s) {affinity}, 1 node(s) {taint}."
+    assert reports[unplaced].message == told
     assert has_conditions == (without in reports)
     if not has_conditions:
         assert bench.cluster.wait(1000) == {}
@@ -288,12 +301,13 @@ def test_each_permission_is_needed_and_the_missing_one_is_named(bench: Bench, ri
     bench.add_node("n1")
     (node,) = bench.cluster.nodes()
     bench.server.rights["user"] -= {right}
+    cluster = KubernetesCluster(connect("", ""), TEMPLATE)
 
     def use() -> None:
-        bench.cluster.nodes()
-        bench.cluster.start(node)
-        bench.cluster.request(frozenset({SIZE}))
-        bench.cluster.request(frozenset())
+        cluster.nodes()
+        cluster.start(node)
+        cluster.request(frozenset({SIZE}))
+        cluster.request(frozenset())
 
     with pytest.raises(RefusedError, match=f'cannot {right.verb} resource "{right.resource}"'):
         use()
@@ -321,6 +335,43 @@ def test_a_server_that_is_busy_is_asked_again_a_few_times(bench: Bench, fault: i
     with pytest.raises(UnavailableError, match="does not answer"):
         bench.cluster.nodes()
     assert len(bench.server.requests) == 4
+
+
+@pytest.mark.parametrize("fault", [401, 403])
+def test_a_permission_that_was_there_is_asked_for_again(bench: Bench, fault: int) -> None:
+    """An API server that has just started refuses everybody until it has read roles and accounts."""
+    node = bench.started()
+    bench.server.faults.extend([fault] * 3)
+    assert list(bench.cluster.nodes()) == [node]
+    bench.server.faults.extend([fault] * 4)
+    with pytest.raises(UnavailableError, match=f"status {fault}: the double was told so"):
+        bench.cluster.nodes()
+    bench.act()
+    bench.end_worker("n1", WorkerReport(0, "n1", 1))
+    assert bench.cluster.wait(1) == {node: WorkerReport(0, "n1", 1)}
+
+
+@pytest.mark.parametrize("fault", [503, CLOSE])
+def test_a_launcher_that_begins_while_the_server_starts_is_not_ended(bench: Bench, fault: int) -> None:
+    bench.server.faults.extend([fault, 403, 401, 403])
+    with pytest.raises(UnavailableError, match="status 403: the double was told so"):
+        bench.cluster.nodes()
+    bench.server.faults.append(403)
+    assert list(bench.cluster.nodes()) == []
+
+
+def test_a_quota_that_is_used_up_is_said_at_once(bench: Bench) -> None:
+    bench.started()
+    bench.add_node("n2")
+    two = next(one for one in bench.cluster.nodes() if one.name == "n2")
+    bench.server.most_jobs = 1
+    bench.server.requests.clear()
+    with pytest.raises(UnavailableError, match=r"a quota of Kubernetes is used up: .* exceeded quota: jobs"):
+        bench.cluster.start(two)
+    assert sum(one.startswith("POST") for one in bench.server.requests) == 1
+    bench.server.most_jobs = 2
+    bench.cluster.start(two)
+    assert bench.workers() == ["n1", "n2"]
 
 
 def test_a_creation_whose_answer_was_lost_is_not_done_twice(bench: Bench) -> None:
@@ -386,6 +437,13 @@ def test_an_invalid_document_of_the_server_is_no_traceback(bench: Bench) -> None
     bench.server.nodes["n1"]["status"]["allocatable"] = 3
     with pytest.raises(UnavailableError, match="invalid document"):
         bench.cluster.nodes()
+
+
+def test_a_namespace_that_is_missing_is_said(bench: Bench) -> None:
+    bench.server.is_namespace_missing = True
+    with pytest.raises(RefusedError, match='namespaces "bench" not found') as caught:
+        bench.started()
+    assert caught.value.next_step == "create the namespace"
 
 
 def test_a_rejected_document_is_said(bench: Bench) -> None:

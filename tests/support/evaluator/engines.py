@@ -3,12 +3,16 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from benchlock.evaluator.launchers.kubernetes_cluster import KubernetesCluster
 from benchlock.evaluator.launchers.launcher import Cluster, Node, NodeSize
 from benchlock.evaluator.launchers.node_worker import WorkerReport
+from benchlock.evaluator.launchers.pod_manifests import read_resources
 from tests.support.servers.kubernetes_server import KubernetesServer
+from tests.support.servers.live_kubernetes import LiveKubernetes
+
+_Server = TypeVar("_Server", KubernetesServer, LiveKubernetes)
 
 
 class EngineBench(Protocol):
@@ -90,8 +94,8 @@ class FakeBench:
 
 
 @dataclass
-class KubernetesBench:
-    server: KubernetesServer
+class KubernetesBench(Generic[_Server]):
+    server: _Server
     cluster: KubernetesCluster
 
     def add_node(self, name: str, cpus: int = 2, gpus: int = 0) -> None:
@@ -120,8 +124,8 @@ class KubernetesBench:
         self.act()
         found = [self.server.pods[name]["spec"] for name in self.server.live_pods("benchlock-demand")]
         assert all("nodeName" not in spec for spec in found), "it is placed on an existing node"
-        wanted = [spec["containers"][0]["resources"]["requests"] for spec in found]
-        return {NodeSize(int(one["cpu"][:-1]) // 1000, int(one.get("nvidia.com/gpu", 0))) for one in wanted}
+        wanted = [read_resources(spec["containers"][0]["resources"]["requests"]) for spec in found]
+        return {NodeSize(one.millicpus // 1000, one.gpus) for one in wanted}
 
     def act(self) -> None:
         """Let Kubernetes act until it has nothing to do."""

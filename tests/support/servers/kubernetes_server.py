@@ -1,16 +1,19 @@
 """A double of Kubernetes: the few endpoints of its API server that the launcher uses, and what happens behind them.
 
-Objects must be valid by the published schemas. A scheduler places pods by name, resources and anti-affinity; kubelets
-run them as processes of this checkout; a Job controller tells their ends. What users may do is in roles.
+Objects must be valid by the published schemas and by ``kubernetes_rules``. A scheduler places pods by name, resources
+and anti-affinity; kubelets run them as processes of this checkout; a Job controller tells their ends. What users may
+do is in roles.
 """
 
+import base64
 import json
 import math
+import re
 import signal
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,12 +28,24 @@ from ruamel.yaml import YAML
 
 from benchlock.evaluator.launchers.pod_manifests import Resources, read_resources, sum_resources
 from tests.support.servers.kubelet import Container
+from tests.support.servers.kubernetes_rules import NAMED, check_selector, find_malformation, find_problems
 from tests.support.system.deployed import ROOT
 
 Document = dict[str, Any]
 _VERSION: Final = "1.37"
-_NAMED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_REASONS: Final = {400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    422: "Invalid",
+}
+_VERBS: Final = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_NAMED_VERBS: Final = {"GET": "get", "DELETE": "delete", "PATCH": "patch", "PUT": "update"}
+_FIELDS: Final = {"nodes": {"metadata.name"}, "pods": {"metadata.name", "spec.nodeName"}, "jobs": {"metadata.name"}}
+"""The fields that the double can select by."""
+_POLICIES: Final = ("Background", "Foreground", "Orphan")
 _ROLES: Final = ROOT / "deploy" / "kubernetes" / "controller" / "controller.yaml"
 CLOSE: Final = 0
 """A fault: the connection is closed in place of an answer."""
@@ -85,6 +100,11 @@ class KubernetesServer:
     created: list[Document] = field(default_factory=list)
     placed: list[tuple[str, str]] = field(default_factory=list)
     runs_pods: bool = True
+    most_jobs: int = 10_000
+    """A quota."""
+    expired_tokens: bool = False
+    """Whether what a list is continued with is older than what the server keeps."""
+    is_namespace_missing: bool = False
     has_sandbox_conditions: bool = True
     """Whether kubelets tell that volumes are missing (since 1.29)."""
 
@@ -241,30 +261,29 @@ class KubernetesServer:
                 pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
                 self.placed.append((pod["metadata"]["name"], name))
                 return
-        told = "; ".join(sorted(set(problems.values())))
-        message = f"0/{len(self.nodes)} nodes are available: {told}."
+        told = ", ".join(sorted(f"{count} {problem}" for problem, count in Counter(problems.values()).items()))
+        message = f"0/{len(problems)} nodes are available: {told}." if told else "no nodes available to schedule pods"
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         pod["status"]["conditions"] = [condition]
 
     def _obstacle(self, pod: Document, node: Document) -> str:
         name = node["metadata"]["name"]
         affinity = pod["spec"].get("affinity", {})
-        terms = affinity.get("nodeAffinity", {}).get(_NAMED, {}).get("nodeSelectorTerms", [])
+        terms = affinity.get("nodeAffinity", {}).get(NAMED, {}).get("nodeSelectorTerms", [])
         if terms and not any(all(_matches(field, name) for field in term["matchFields"]) for term in terms):
-            return "node affinity did not match"
+            return "node(s) didn't match Pod's node affinity/selector"
         if not pod["spec"].get("nodeSelector", {}).items() <= node["metadata"]["labels"].items():
-            return "node selector did not match"
-        tolerated = {one["key"] for one in pod["spec"].get("tolerations", ())}
-        taints = {one["key"] for one in node["spec"].get("taints", ())}
-        if taints - tolerated or node["status"]["conditions"][0]["status"] != "True":
-            return "had taints, or was not ready"
+            return "node(s) didn't match Pod's node affinity/selector"
+        repelled = _repel(pod, node)
+        if repelled:
+            return repelled
         beside = [one for one in self.pods.values() if one["spec"].get("nodeName") == name and not _is_over(one)]
         if not _covers(read_resources(node["status"]["allocatable"]), sum_resources(map(_requests, [pod, *beside]))):
-            return "insufficient resources"
-        for term in affinity.get("podAntiAffinity", {}).get(_NAMED, []):
+            return "Insufficient cpu"  # or memory, or GPUs
+        for term in affinity.get("podAntiAffinity", {}).get(NAMED, []):
             labels = term["labelSelector"]["matchLabels"].items()
             if any(labels <= one["metadata"].get("labels", {}).items() for one in beside):
-                return "pod anti-affinity did not match"
+                return "node(s) didn't match pod anti-affinity rules"
         return ""
 
     def _run(self, name: str, pod: Document) -> None:
@@ -306,7 +325,7 @@ class KubernetesServer:
         namespace, resource, name = _parse(split.path)
         if resource == "nodes" and namespace:
             raise RefusedRequest(404, "the server could not find the requested resource")
-        verb = {"GET": "get" if name else "list", "POST": "create", "DELETE": "delete"}[method]
+        verb = (_NAMED_VERBS if name else _VERBS)[method]
         self._authorize(token, verb, resource, namespace)
         with self.lock:
             if verb == "list":
@@ -318,46 +337,57 @@ class KubernetesServer:
             return self._delete_job(name, json.loads(body))
 
     def _authorize(self, token: str, verb: str, resource: str, namespace: str) -> None:
-        rights = self.rights.get(token)
+        rights = self.rights.get(token) if token else frozenset()
         if rights is None:
             raise RefusedRequest(401, "Unauthorized")
         if not rights & {Right(verb, resource), Right(verb, resource, namespace)}:
+            user = "tester" if token else "system:anonymous"
+            group = "batch" if resource == "jobs" else ""
             where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-            raise RefusedRequest(
-                403, f'{resource} is forbidden: User "tester" cannot {verb} resource "{resource}" {where}'
-            )
+            told = f'User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+            raise RefusedRequest(403, f"{resource}{'.' * bool(group)}{group} is forbidden: {told}")
 
     def _list(self, resource: str, namespace: str, query: Mapping[str, str]) -> Document:
+        """A page of the objects, by name; each without its kind."""
+        _check_query(resource, query)
         found = {"nodes": self.nodes, "pods": self.pods, "jobs": self.jobs}[resource].values()
-        items = [one for one in found if _is_selected(one, namespace, query)]
-        start = int(query.get("continue") or 0)
-        end = start + int(query.get("limit") or len(items))
-        more = {"continue": str(end)} if end < len(items) else {}
+        last = _read_token(query.get("continue", ""))
+        if last and self.expired_tokens:
+            raise RefusedRequest(410, "The provided continue parameter is too old", "Expired")
+        items = sorted((one for one in found if _is_selected(one, namespace, query)), key=_key)
+        items = [one for one in items if not last or _key(one) > last]
+        limit = int(query.get("limit", 0)) or len(items)
+        more = {"continue": _make_token(items[limit - 1])} if limit < len(items) else {}
         return {
-            "kind": "List",
-            "apiVersion": "v1",
+            "kind": {"nodes": "NodeList", "pods": "PodList", "jobs": "JobList"}[resource],
+            "apiVersion": "batch/v1" if resource == "jobs" else "v1",
             "metadata": {"resourceVersion": "1", **more},
-            "items": items[start:end],
+            "items": [{name: one[name] for name in one if name not in ("kind", "apiVersion")} for one in items[:limit]],
         }
 
     def _create_job(self, job: Document, namespace: str) -> Document:
-        try:
-            kubernetes_validate.validate(job, _VERSION, strict=True)
-        except kubernetes_validate.ValidationError as error:
-            raise RefusedRequest(422, str(error)[:500]) from error
+        if self.is_namespace_missing:
+            raise RefusedRequest(404, f'namespaces "{namespace}" not found')
+        _check_job(job, namespace)
         name = job["metadata"]["name"]
-        fields = [one for _, term in _node_terms(job) for one in term]
-        if len(name) > 63 or any(len(one["values"]) != 1 for one in fields):
-            raise RefusedRequest(422, "a name is too long, or a field has several values")
         if name in self.jobs:
             raise RefusedRequest(409, f'jobs.batch "{name}" already exists', "AlreadyExists")
+        if len(self.jobs) >= self.most_jobs:
+            used = f"requested: count/jobs.batch=1, used: count/jobs.batch={len(self.jobs)}"
+            told = f"exceeded quota: jobs, {used}, limited: count/jobs.batch={self.most_jobs}"
+            raise RefusedRequest(403, f'jobs.batch "{name}" is forbidden: {told}')
         job["metadata"] |= {"namespace": namespace, "uid": str(uuid4()), "creationTimestamp": _now()}
+        for container in job["spec"]["template"]["spec"]["containers"]:
+            for amounts in container["resources"].values():
+                amounts |= {one: _normalize(text) for one, text in amounts.items()}
         job["status"] = {}
         self.jobs[name] = job
         self.created.append(job)
         return job
 
     def _delete_job(self, name: str, options: Mapping[str, Any]) -> Document:
+        if options.get("propagationPolicy", "Orphan") not in _POLICIES:
+            raise RefusedRequest(422, "propagationPolicy: Unsupported value")
         job = self.jobs.get(name)
         if job is None:
             raise RefusedRequest(404, f'jobs.batch "{name}" not found')
@@ -406,7 +436,7 @@ def _make_handler(server: KubernetesServer) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST = do_DELETE = _handle  # noqa: N815 - of the base
+        do_GET = do_POST = do_DELETE = do_PATCH = do_PUT = _handle  # noqa: N815 - of the base
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of the base
             pass
@@ -435,9 +465,59 @@ def _is_selected(one: Document, namespace: str, query: Mapping[str, str]) -> boo
     )
 
 
-def _node_terms(job: Document) -> list[tuple[int, list[Document]]]:
-    affinity = job["spec"]["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
-    return list(enumerate(term["matchFields"] for term in affinity.get(_NAMED, {}).get("nodeSelectorTerms", [])))
+def _check_job(job: Document, namespace: str) -> None:
+    problem = find_malformation(job, namespace)
+    if problem:
+        raise RefusedRequest(400, problem)
+    try:
+        kubernetes_validate.validate(job, _VERSION, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        raise RefusedRequest(422 if error.validator == "required" else 400, str(error)[:500]) from error
+    problems = list(find_problems(job))
+    if problems:
+        raise RefusedRequest(422, f"Job.batch {job['metadata'].get('name', '')!r} is invalid: {problems}"[:500])
+
+
+def _check_query(resource: str, query: Mapping[str, str]) -> None:
+    field = query.get("fieldSelector", "").partition("=")[0]
+    if field and field not in _FIELDS[resource]:
+        raise RefusedRequest(400, f"field label not supported: {field}")
+    problem = check_selector(query.get("labelSelector", ""))
+    if problem or not query.get("limit", "0").isdecimal():
+        raise RefusedRequest(400, problem or f'strconv.ParseInt: parsing "{query["limit"]}": invalid syntax')
+
+
+def _key(one: Document) -> str:
+    """The order of a list."""
+    return f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
+
+
+def _make_token(last: Document) -> str:
+    """Where the next page begins: nothing that a client could compute."""
+    return base64.urlsafe_b64encode(json.dumps({"start": _key(last)}).encode()).decode()
+
+
+def _read_token(token: str) -> str:
+    try:
+        return str(json.loads(base64.urlsafe_b64decode(token))["start"]) if token else ""
+    except ValueError as error:
+        raise RefusedRequest(400, f"invalid continue token: {error}") from error
+
+
+def _normalize(quantity: str) -> str:
+    """Whole CPUs and not their thousandths, as in what the API server keeps."""
+    return quantity[:-4] if re.fullmatch("[0-9]+000m", quantity) else quantity
+
+
+def _repel(pod: Document, node: Document) -> str:
+    """Why a node takes no more pods, or not this one; empty if it does."""
+    if node["spec"].get("unschedulable"):
+        return "node(s) were unschedulable"
+    tolerated = {one["key"] for one in pod["spec"].get("tolerations", ())}
+    taints = {one["key"] for one in node["spec"].get("taints", ()) if one["effect"] != "PreferNoSchedule"}
+    if node["status"]["conditions"][0]["status"] != "True":
+        taints.add("node.kubernetes.io/not-ready")
+    return f"node(s) had untolerated taint {{{min(taints - tolerated)}: }}" if taints - tolerated else ""
 
 
 def _matches(field: Mapping[str, Any], name: str) -> bool:

@@ -27,9 +27,9 @@ from benchlock.api.local.local_registry import open_registry
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
-    "modules": 630,
-    "lines": 115_450,
-    "imports inside functions": 143,
+    "modules": 632,
+    "lines": 115_480,
+    "imports inside functions": 142,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,
 }

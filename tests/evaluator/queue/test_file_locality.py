@@ -14,10 +14,11 @@ from benchlock.evaluator.matrices.matrix_schema import matrices, matrix_cells
 from benchlock.evaluator.queue.file_locality import MAX_SECONDS, WINDOW, WaitingJob, find_free
 from benchlock.evaluator.queue.queue_types import JobId, Lease
 from benchlock.registry.auth.permissions import Actor, Scopes, use_actor
-from benchlock.registry.database.engine import transaction, write_transaction
+from benchlock.registry.database.engine import open_server, transaction, write_transaction
 from benchlock.registry.database.registry_schema import files, locks, versions
 from tests.support.evaluator.queues import BOOT, PINNED, Ticking, end, facts, machine, queue_of, start, turns, wish
 from tests.support.evaluator.recorded import NOON
+from tests.support.servers.postgresql import PostgresServer
 
 pytestmark = pytest.mark.databases
 RUN = Scopes.parse(["run"])
@@ -81,6 +82,10 @@ class Site:
 @pytest.fixture
 def site(database: Engine) -> Site:
     """A site whose first machine has the large model."""
+    return _with_large(database)
+
+
+def _with_large(database: Engine) -> Site:
     site = Site(database, machines=2)
     site.submit("large")
     site.serve(1)
@@ -188,13 +193,15 @@ def test_the_rounds_of_a_matrix_stay(site: Site, database: Engine) -> None:
     assert site.serve(5) == [other, jobs[0], jobs[1], jobs[2], jobs[3]]
 
 
-def test_a_job_that_another_transaction_has_locked_is_left_to_it(site: Site, database: Engine) -> None:
-    if database.dialect.name != "postgresql":
-        pytest.skip("SQLite has a single writer")
-    small, large = site.submit("small", "large")
-    with transaction(database, alone=False) as connection:
-        connection.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": large})
-        assert site.lease().job == small
+def test_a_job_that_another_transaction_has_locked_is_left_to_it(postgresql: PostgresServer) -> None:
+    with postgresql.database() as address:
+        database = open_server(address)
+        site = _with_large(database)
+        small, large = site.submit("small", "large")
+        with transaction(database, alone=False) as connection:
+            connection.execute(text("SELECT 1 FROM jobs WHERE id = :id FOR UPDATE"), {"id": large})
+            assert site.lease().job == small
+        database.dispose()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

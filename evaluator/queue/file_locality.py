@@ -4,8 +4,8 @@ A machine that requests work gets a job of the owner whose turn it is (``fair_sh
 jobs in the line of that owner, the job comes first whose model and dataset have the fewest bytes that the machine would
 have to fetch; of equal ones, the first in line. The rest of the order stays:
 
-* A job overtakes none of another owner or priority, and none of an earlier round of its matrix. The jobs of an
-  interleaved comparison neither overtake nor are overtaken.
+* A job overtakes none of another owner or priority. The jobs of matrices and of interleaved comparisons keep their
+  places: if the runs of a model were where its files are, a difference of machines would look like its own.
 * A job is overtaken only by jobs that were submitted at most ``MAX_SECONDS`` later, so whatever is submitted
   afterwards, it waits no longer.
 
@@ -41,17 +41,15 @@ class Part(NamedTuple):
 class WaitingJob:
     """A queued job with what decides whether it may overtake another one.
 
-    ``missing`` are its model and its dataset, as far as the machine does not have them. ``matrix`` and ``round`` are
-    those of its run in a matrix, else None.
+    ``missing`` are its model and its dataset, as far as the machine does not have them. It ``keeps_place`` if it belongs
+    to a matrix or to an interleaved comparison.
     """
 
     seq: int
     since: float
     priority: int
-    is_compared: bool
+    keeps_place: bool
     missing: tuple[Part, ...]
-    matrix: str | None = None
-    round: int | None = None
 
 
 class ArtifactSizes:
@@ -92,9 +90,10 @@ EXISTS (
 ) AS has_{kind}
 """
 _FRONT: Final = text(f"""
-{_HELD} SELECT jobs.seq, jobs.since, jobs.priority, jobs.comparison, {_PARTS}, matrix_cells.matrix, matrix_cells.repeat,
+{_HELD} SELECT jobs.seq, jobs.since, jobs.priority, {_PARTS}, jobs.comparison IS NOT NULL
+    OR EXISTS (SELECT 1 FROM matrix_cells WHERE matrix_cells.job = jobs.id) AS keeps_place,
     {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")}
-FROM jobs JOIN locks ON locks.id = jobs.lock LEFT JOIN matrix_cells ON matrix_cells.job = jobs.id
+FROM jobs JOIN locks ON locks.id = jobs.lock
 WHERE jobs.seq IN :numbers ORDER BY jobs.since, jobs.seq
 """).bindparams(bindparam("numbers", expanding=True))  # noqa: S608 - constants of this module
 
@@ -105,6 +104,9 @@ _MISSING: Final = text(f"""
 _OVERTAKING: Final = text(f"""
 SELECT count(*) FROM jobs JOIN leases ON leases.fence = jobs.fence JOIN machines ON machines.id = leases.machine
 WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priority AND jobs.comparison IS NULL
+    AND NOT EXISTS (
+        SELECT 1 FROM matrix_cells JOIN jobs AS one ON one.id = matrix_cells.job WHERE one.seq IN (jobs.seq, :seq)
+    )
     AND (jobs.since > :since OR jobs.since = :since AND jobs.seq > :seq) AND jobs.since <= :since + {MAX_SECONDS}
     AND machines.id IN :machines AND machines.owner IS NOT NULL
 """).bindparams(bindparam("machines", expanding=True))  # noqa: S608 - constants of this module
@@ -136,15 +138,13 @@ def find_free(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
     Args:
         waiting: The first jobs of an owner in their order.
     """
-    free: list[WaitingJob] = []
-    rounds: dict[str, int] = {}
-    for job in waiting:
-        first = waiting[0]
+    first, *others = waiting
+    free = [first]
+    for job in others:
         is_late = job.since - first.since > MAX_SECONDS
-        if free and (job.is_compared or first.is_compared or job.priority != first.priority or is_late):
+        if first.keeps_place or job.keeps_place or job.priority != first.priority or is_late:
             break
-        if job.matrix is None or job.round is None or rounds.setdefault(job.matrix, job.round) == job.round:
-            free.append(job)
+        free.append(job)
     return free
 
 
@@ -182,6 +182,4 @@ def _missing_of(row: Row[Any]) -> tuple[Part, ...]:
 
 
 def _waiting_of(row: Row[Any]) -> WaitingJob:
-    return WaitingJob(
-        row.seq, row.since, row.priority, row.comparison is not None, _missing_of(row), row.matrix, row.repeat
-    )
+    return WaitingJob(row.seq, row.since, row.priority, bool(row.keeps_place), _missing_of(row))

@@ -179,18 +179,17 @@ def test_a_comparison_neither_overtakes_nor_is_overtaken(site: Site) -> None:
     assert site.serve(4) == [small, *compared]
 
 
-def test_the_rounds_of_a_matrix_stay(site: Site, database: Engine) -> None:
-    """Round 1 has small and data, round 2 large and small: large waits for the whole of round 1."""
-    jobs = site.submit("small", "data", "large", "small")
+def test_the_jobs_of_a_matrix_keep_their_places(site: Site, database: Engine) -> None:
+    """They are not sorted, and what is submitted after them does not overtake them."""
+    jobs = site.submit("small", "large", "data")
     with write_transaction(database) as connection:
-        values = {"id": lock_of("small"), "document": {}, "runs": 4, "as_of": NOON, "owner": "x", "submitted_at": NOON}
+        values = {"id": lock_of("small"), "document": {}, "runs": 3, "as_of": NOON, "owner": "x", "submitted_at": NOON}
         connection.execute(insert(matrices).values(values))
-        cells = zip(jobs, ("a", "b", "b", "a"), (1, 1, 2, 2), strict=True)
-        for job, cell, at in cells:
-            row = {"matrix": lock_of("small"), "cell": cell, "repeat": at, "lock": lock_of("small"), "job": job}
+        for cell, job in enumerate(jobs):
+            row = {"matrix": lock_of("small"), "cell": str(cell), "repeat": 1, "lock": lock_of("small"), "job": job}
             connection.execute(insert(matrix_cells).values(row))
-    (other,) = site.submit("large")
-    assert site.serve(5) == [other, jobs[0], jobs[1], jobs[2], jobs[3]]
+    others = site.submit("small", "large")
+    assert site.serve(5) == [*jobs, *others]
 
 
 def test_a_job_that_another_transaction_has_locked_is_left_to_it(postgresql: PostgresServer) -> None:
@@ -248,10 +247,8 @@ WAITING = st.builds(
     seq=st.integers(1, 100),
     since=st.floats(0, 3 * MAX_SECONDS),
     priority=st.sampled_from((0, 0, 0, 1)),
-    is_compared=st.sampled_from((False, False, False, True)),
+    keeps_place=st.sampled_from((False, False, False, True)),
     missing=st.just(()),
-    matrix=st.sampled_from((None, "a", "b")),
-    round=st.integers(1, 3),
 )
 
 
@@ -264,6 +261,4 @@ def test_no_free_job_overtakes_one_that_it_must_not(jobs: list[WaitingJob]) -> N
         overtaken = waiting[: next(index for index, one in enumerate(waiting) if one is job)]
         assert all(job.since - one.since <= MAX_SECONDS for one in overtaken)
         assert {one.priority for one in (*overtaken, job)} == {job.priority}
-        assert not any(one.is_compared for one in (*overtaken, job))
-        earlier = [one.round or 0 for one in overtaken if one.matrix is not None and one.matrix == job.matrix]
-        assert all((job.round or 0) <= number for number in earlier)
+        assert not any(one.keeps_place for one in (*overtaken, job))

@@ -41,8 +41,8 @@ class Part(NamedTuple):
 class WaitingJob:
     """A queued job with what decides whether it may overtake another one.
 
-    ``missing`` are its model and its dataset, as far as the machine does not have them. It ``keeps_place`` if it belongs
-    to a matrix or to an interleaved comparison.
+    ``missing`` are its model and its dataset, as far as the machine does not have them. It ``keeps_place`` if it is of
+    a matrix or of an interleaved comparison.
     """
 
     seq: int

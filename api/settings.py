@@ -170,6 +170,7 @@ SETTINGS: Final = (
         "`compose.team.yaml`",
     ),
     Setting("BENCHLOCK_CASES", "path", "none", "The folder of real models and data.", "tests, benchmarks"),
+    Setting("BENCHLOCK_KUBERNETES", "path", "none", "The kubeconfig of an administrator, for tests.", "tests"),
     Setting("BENCHLOCK_KILLS", "number", "`8`", "The number of killed workers.", "tests"),
     Setting("BENCHLOCK_SEED", "number", "random", "The seed of the order of kills.", "tests"),
     Setting("BENCHLOCK_DOCUMENT_EXAMPLES", "number", "`5`", "The number of requests per operation.", "tests"),

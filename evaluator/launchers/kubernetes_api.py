@@ -30,16 +30,8 @@ MAX_BYTES: Final = 64 << 20
 _MAX_TEXT: Final = 500
 _TRIES: Final = 4
 _MAX_PAUSE: Final = 10.0
-_OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _GONE, _TOO_MANY, _SERVER = (
-    200,
-    401,
-    403,
-    404,
-    409,
-    410,
-    429,
-    500,
-)
+_OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 200, 401, 403, 404
+_CONFLICT, _GONE, _TOO_MANY, _SERVER = 409, 410, 429, 500
 _EXISTS: Final = "AlreadyExists"
 _OF_QUOTA: Final = "exceeded quota"
 _KINDS: Final = {"nodes": "/api/v1/nodes", "pods": "/api/v1/{}pods", "jobs": "/apis/batch/v1/{}jobs"}

@@ -4,7 +4,7 @@
 #   kubernetes.sh build FOLDER   builds API server, controller manager and scheduler from Debian 12's source package
 #                                (five minutes to an hour on two cores, 2 GB); needs the packages golang-go and dpkg-dev,
 #                                and bookworm's sources (deb-src) in APT's lists
-#   kubernetes.sh start FOLDER   starts them until SIGINT; needs etcd-server and openssl
+#   kubernetes.sh start FOLDER   starts them until SIGINT or SIGTERM; needs etcd-server and openssl
 #
 # Then, in another terminal: BENCHLOCK_KUBERNETES=FOLDER/kubeconfig make test, as in docs/how-to/kubernetes.md
 # There is no kubelet: the tests create nodes, and run the containers of pods as processes.
@@ -40,15 +40,17 @@ build() {
 }
 
 run() {
-    name=$1
+    log=$folder/log/$1.log
     shift
-    "$@" >"$folder/log/$name.log" 2>&1 &
-    echo $! >"$folder/$name.pid"
-    trap "kill $(cat "$folder"/*.pid | tr '\n' ' ') 2>/dev/null; wait; rm -f $folder/*.pid" EXIT
+    "$@" >"$log" 2>&1 &
+    pids="$! $pids"
 }
 
 start() {
-    rm -rf "$folder/etcd" "$folder"/*.pid
+    pids=""
+    trap 'for pid in $pids; do kill "$pid" || continue; wait "$pid" || continue; done' EXIT
+    trap 'exit 0' INT TERM
+    rm -rf "$folder/etcd"
     run etcd etcd --data-dir "$folder/etcd" --listen-client-urls "$etcd" --advertise-client-urls "$etcd" \
         --listen-peer-urls "$peers" --initial-advertise-peer-urls "$peers" --initial-cluster "default=$peers" \
         --unsafe-no-fsync
@@ -69,7 +71,8 @@ start() {
  "users": [{"name": "admin", "user": {"token": "$token"}}]}
 EOF
     until curl --silent --fail --cacert "$certificate" --header "Authorization: Bearer $token" "$server/readyz"; do
-        kill -0 "$(cat "$folder/apiserver.pid")" && sleep 1
+        kill -0 "$!" || exit 1
+        sleep 1
     done
     # Nodes have no kubelet that renews their heartbeats.
     run manager "$folder/bin/kube-controller-manager" --kubeconfig "$folder/kubeconfig" --port 0 --secure-port 0 \

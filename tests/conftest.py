@@ -22,7 +22,7 @@ from benchlock.migrations import upgrade
 from benchlock.registry.database.engine import open_engine, open_server
 from tests.support.api.commands import Commands, copied
 from tests.support.api.warm import Warm
-from tests.support.servers.azure_server import AzureServer, serving_azure
+from tests.support.servers.azure_server import AZURITE_REASON, AzureServer, serving_azure
 from tests.support.servers.object_server import ObjectServer, serving_objects
 from tests.support.servers.postgresql import PostgresServer
 from tests.support.servers.postgresql import serving as postgresql_serving
@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fail-on-skip",
         action="store_true",
-        help="fail if anything but a test on real cases, MLflow or kustomize is skipped",
+        help="fail if anything but a test on real cases, MLflow, kustomize or Azurite is skipped",
     )
 
 
@@ -118,7 +118,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what was skipped, for want of more than the cases and MLflow; show at once what failed.
+    """Remember what was skipped, for want of more than what may be missing; show at once what failed.
 
     A suite that is ended from outside, for its time, would otherwise keep the names of its failures to itself.
     """
@@ -126,7 +126,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and terminal:  # the suite's processes have none
         terminal.write_line(f"\n{report.nodeid} ({report.when}) failed:\n{report.longreprtext}")
     if report.skipped and not any(
-        reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON, KUBECTL_REASON)
+        reason in str(report.longrepr) for reason in (CASES_REASON, MLFLOW_REASON, KUBECTL_REASON, AZURITE_REASON)
     ):
         _skipped.append(report.nodeid)
 

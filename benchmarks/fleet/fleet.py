@@ -126,9 +126,9 @@ class Fleet:
         faults = self.workload.faults
         if faults.rack:
             self._at(2 * _HOUR, self._lose_rack)
-        for hours, act in ((faults.pause_hours, self._pause), (faults.restart_hours, self._restart)):
+        for hours, happen in ((faults.pause_hours, self._pause), (faults.restart_hours, self._restart)):
             if hours < math.inf:
-                self._at(hours * _HOUR, act)
+                self._at(hours * _HOUR, happen)
         while self.events and not self.is_over:
             self.clock.time, number, act, values = heapq.heappop(self.events)
             act(*values)

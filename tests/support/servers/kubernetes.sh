@@ -2,7 +2,7 @@
 # The control plane of Kubernetes 1.20 on the loopback interface, for the tests that otherwise meet a double.
 #
 #   kubernetes.sh build FOLDER   builds API server, controller manager and scheduler from Debian 12's source package
-#                                (five minutes to an hour on two cores, 2 GB); needs the packages golang-go and dpkg-dev,
+#                                (16 minutes on two busy cores, 1.5 GB); needs the packages golang-go and dpkg-dev,
 #                                and bookworm's sources (deb-src) in APT's lists
 #   kubernetes.sh start FOLDER   starts them until SIGINT or SIGTERM; needs etcd-server and openssl
 #

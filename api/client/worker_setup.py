@@ -1,4 +1,4 @@
-"""The job queue on a server and the worker agent of this machine, without SQL code, and variables of workers."""
+"""The job queue on a server, and the worker agent of this machine; nothing here loads SQL code."""
 
 import hashlib
 import os
@@ -7,7 +7,6 @@ import re
 import secrets
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from benchlock.api.client.remote_queue import RemoteQueue
 from benchlock.api.client.remote_registry import connect_server
 from benchlock.api.local.run_setup import connect_engine, import_runner
 from benchlock.api.settings import read_setting
+from benchlock.artifacts.atomic_files import create_file
 from benchlock.artifacts.errors import InvalidInputError, UnavailableError
 from benchlock.artifacts.stores.cached_store import CachedStore
 from benchlock.artifacts.stores.http_store import HttpStore, make_blob_client
@@ -96,9 +96,10 @@ def _boot_of(cache: Path) -> str:
     """Return the id of this boot and of a cache folder; a new folder in its place has another id."""
     path = cache / "cache-id"
     try:
-        with suppress(FileExistsError), path.open("x", encoding="ascii") as file:
-            file.write(secrets.token_hex(_ID_BYTES))
-        return f"{boot_id()} {path.read_text(encoding='ascii')}"
+        if not path.is_file():
+            with create_file(path) as file:
+                file.write(secrets.token_hex(_ID_BYTES).encode())
+        return f"{boot_id()} {path.read_text(encoding='ascii', errors='replace')[: 2 * _ID_BYTES]}"
     except OSError as error:
         raise UnavailableError(
             f"cannot create the id of the cache: {error.strerror}",

@@ -62,6 +62,7 @@ def main() -> None:
         "GB fetched": [f"{one.moved / GB:,.0f}" for one in (without, preferred)],
         "makespan, s": [f"{one.outcome.makespan:,.0f}" for one in (without, preferred)],
         "Jain's index": [f"{one.outcome.jain:.4f}" for one in (without, preferred)],
+        "longest wait, s": [f"{one.outcome.longest_wait:,.0f}" for one in (without, preferred)],
         "seconds of the clock": [f"{one.seconds:,.0f}" for one in (without, preferred)],
     }
     saved = 1 - preferred.moved / without.moved

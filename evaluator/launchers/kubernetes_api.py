@@ -30,6 +30,8 @@ MAX_BYTES: Final = 64 << 20
 _MAX_TEXT: Final = 500
 _TRIES: Final = 4
 _MAX_PAUSE: Final = 10.0
+_PATIENCE: Final = 300.0
+"""Seconds for which a request is refused before the launcher ends, if the server may have just started."""
 _OK, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 200, 401, 403, 404
 _CONFLICT, _GONE, _TOO_MANY, _SERVER = 409, 410, 429, 500
 _EXISTS: Final = "AlreadyExists"
@@ -63,23 +65,30 @@ class KubernetesApi:
     """The API server, in the name of one user.
 
     A server that has just started refuses requests until it has read roles and accounts. So a request that it once
-    permitted, and every one after it was away, is sent again as to a busy server.
+    permitted, and every one after it was away, is sent again as to a busy server, until ``_PATIENCE`` is over.
 
     Args:
         connection: The client of the library.
         namespace: The namespace of the launcher's objects.
         pause: Waits for seconds.
+        clock: Returns seconds that never go back.
     """
 
     def __init__(
-        self, connection: client.ApiClient, namespace: str, pause: Callable[[float], None] = time.sleep
+        self,
+        connection: client.ApiClient,
+        namespace: str,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare; nothing is sent yet."""
         self.namespace = namespace
         self.connection = connection
         self._pause = pause
+        self._clock = clock
         self._permitted: set[tuple[str, str]] = set()
         self._was_away = False
+        self._refused: dict[tuple[str, str], float] = {}
 
     def list_all(self, kind: str, item: type[T], *, everywhere: bool = False, **query: str) -> list[T]:
         """List all objects of a kind.
@@ -160,27 +169,36 @@ class KubernetesApi:
             try:
                 status, headers, body = self._send_once(method, path, document, query or {})
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError) as error:
-                problem, pause, self._was_away = describe_error(error), 0.0, True
+                problem, pause, self._was_away = f"does not answer: {describe_error(error)}", 0.0, True
             else:
                 if status < _OK + 100 or status in accepted:
                     self._permitted.add(permission)
+                    self._refused.pop(permission, None)
+                    self._was_away = False
                     return status, body
                 refusal = _read_status(body)
-                is_refused = status in (_UNAUTHORIZED, _FORBIDDEN) and _OF_QUOTA not in refusal.message
-                may_pass = is_refused and (permission in self._permitted or self._was_away)
+                may_pass = status in (_UNAUTHORIZED, _FORBIDDEN) and self._may_pass(refusal, permission)
                 if status != _TOO_MANY and status < _SERVER and not may_pass:
                     raise _refusal(status, refusal, path)
                 self._was_away |= status >= _SERVER
-                problem = f"status {status}: {refusal.message}"
+                says = "still refuses the request" if may_pass else "is busy or fails"
+                problem = f"{says}: status {status}: {refusal.message}"
                 pause = _read_seconds(headers.get("Retry-After", ""))
             if attempt < _TRIES - 1:
                 self._pause(max(pause, 0.2 * 2**attempt * random.uniform(1, 2)))  # noqa: S311 - no secret
         raise UnavailableError(
-            f"the API server of Kubernetes does not answer: {problem}"[:_MAX_TEXT],
+            f"the API server of Kubernetes {problem}"[:_MAX_TEXT],
             where=path,
             next_step="check the cluster with `kubectl cluster-info`, and the permissions with those of "
             "deploy/kubernetes/controller; the launcher keeps trying",
         )
+
+    def _may_pass(self, refusal: _Status, permission: tuple[str, str]) -> bool:
+        """Return whether a refusal may be that of a server that has just started."""
+        if _OF_QUOTA in refusal.message or not (permission in self._permitted or self._was_away):
+            return False
+        now = self._clock()
+        return now - self._refused.setdefault(permission, now) < _PATIENCE
 
     def _send_once(
         self, method: str, path: str, document: Mapping[str, Any] | None, query: Mapping[str, str]

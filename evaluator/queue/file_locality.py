@@ -1,16 +1,16 @@
 """Preference for the jobs whose files a machine has.
 
 A machine that requests work gets a job of the owner whose turn it is (``fair_shares.py``). Among the first ``WINDOW``
-jobs in the line of that owner, the job comes first whose model and dataset have the fewest bytes that the machine would
-have to fetch; of equal ones, the first in line. The rest of the order stays:
+jobs in the line of that owner, the job comes first of whose model and dataset the machine has the most bytes; of equal
+ones, the first in line. So a machine that has nothing takes the first, however large. The rest of the order stays:
 
 * A job overtakes none of another owner or priority. The jobs of matrices and of interleaved comparisons keep their
   places: if the runs of a model were where its files are, a difference of machines would look like its own.
-* A job is overtaken only by jobs that were submitted at most ``MAX_SECONDS`` later, so whatever is submitted
-  afterwards, it waits no longer.
+* A job is overtaken only by jobs that were submitted at most ``MAX_SECONDS`` later, by as many as there are. Whatever
+  is submitted after that does not delay it.
 
-What a machine has follows from the database: the models and datasets of the last ``LOOK_BACK`` runs that it began with
-its current cache. A cache that lost files costs a fetch; no result depends on it.
+What a machine has follows from the database: the models and datasets of those of its last ``LOOK_BACK`` leases whose
+runs began with its current cache. A cache that lost files costs a fetch; no result depends on it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 class WaitingJob:
     """A queued job with what decides whether it may overtake another one.
 
-    ``missing`` are its model and its dataset, as far as the machine does not have them. It ``keeps_place`` if it is of
+    ``held`` are its model and its dataset, as far as the machine has them. It ``keeps_place`` if it is of
     a matrix or of an interleaved comparison.
     """
 
@@ -49,7 +49,7 @@ class WaitingJob:
     since: float
     priority: int
     keeps_place: bool
-    missing: tuple[Part, ...]
+    held: tuple[Part, ...]
 
 
 class ArtifactSizes:
@@ -65,7 +65,8 @@ class ArtifactSizes:
             self._sizes = {}
         sizes = {part: self._sizes.get(part) for part in parts}
         for part in [part for part, size in sizes.items() if size is None]:
-            sizes[part] = self._sizes[part] = connection.execute(_SIZE, part._asdict()).scalar_one()
+            sizes[part] = connection.execute(_SIZE, part._asdict()).scalar_one()
+        self._sizes |= {part: size for part, size in sizes.items() if size}  # what has none may be published later
         return {part: size or 0 for part, size in sizes.items()}
 
 
@@ -112,10 +113,10 @@ WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priorit
 """).bindparams(bindparam("machines", expanding=True))  # noqa: S608 - constants of this module
 
 
-def sort_by_missing(
+def sort_by_held(
     connection: Connection, machine: str, boot: str, numbers: Sequence[int], sizes: ArtifactSizes
 ) -> list[int]:
-    """Sort the first jobs of an owner by the bytes that a machine would have to fetch, as far as they may overtake.
+    """Sort the first jobs of an owner by the bytes of them that a machine has, as far as they may overtake.
 
     Args:
         connection: The connection.
@@ -126,8 +127,8 @@ def sort_by_missing(
     """
     rows = connection.execute(_FRONT, {"machine": machine, "boot": boot, "numbers": numbers[:WINDOW]}).all()
     waiting = [_waiting_of(row) for row in rows]
-    fetched = sizes.load(connection, {part for job in waiting for part in job.missing})
-    free = sorted(find_free(waiting), key=lambda job: sum(fetched[part] for part in job.missing))
+    size_of = sizes.load(connection, {part for job in waiting for part in job.held})
+    free = sorted(find_free(waiting), key=lambda job: -sum(size_of[part] for part in job.held))
     first = [job.seq for job in free]
     return [*first, *(number for number in numbers if number not in first)]
 
@@ -159,7 +160,7 @@ def load_missing(connection: Connection, lock: str, machine: str, boot: str, siz
         sizes: The sizes of models and datasets.
     """
     row = connection.execute(_MISSING, {"machine": machine, "boot": boot, "lock": lock}).one()
-    return sum(sizes.load(connection, _missing_of(row)).values())
+    return sum(sizes.load(connection, _parts_of(row, are_held=False)).values())
 
 
 def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int:
@@ -173,13 +174,13 @@ def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int
     return int(connection.execute(_OVERTAKING, place).scalar_one())
 
 
-def _missing_of(row: Row[Any]) -> tuple[Part, ...]:
+def _parts_of(row: Row[Any], *, are_held: bool) -> tuple[Part, ...]:
     parts = (
         (Part("model", row.model, row.model_version), row.has_model),
         (Part("dataset", row.dataset, row.dataset_version), row.has_dataset),
     )
-    return tuple(part for part, is_held in parts if not is_held)
+    return tuple(part for part, is_held in parts if is_held == are_held)
 
 
 def _waiting_of(row: Row[Any]) -> WaitingJob:
-    return WaitingJob(row.seq, row.since, row.priority, bool(row.keeps_place), _missing_of(row))
+    return WaitingJob(row.seq, row.since, row.priority, bool(row.keeps_place), _parts_of(row, are_held=True))

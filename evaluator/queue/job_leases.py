@@ -18,8 +18,8 @@ How a machine claims a job::
 3. ``list_candidates`` (``fair_shares.py``) sorts the owners of queued jobs and reads, for the first owner and each
    class that the machine may take, the oldest jobs through an index that holds queued jobs alone, leaves out the jobs
    in ``avoided``, and merges the classes by ``(since, seq)``. The next owner is read only if these are too few.
-4. If the machine has a cache of files, ``sort_by_missing`` (``file_locality.py``) sorts the first of these jobs by the
-   bytes that it would have to fetch, within limits.
+4. If a token enrolled the machine, ``sort_by_held`` (``file_locality.py``) sorts the first of these jobs by the bytes
+   of their files that it has, within limits.
 5. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first candidate that is still queued and
    that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
    the slot of the machine, whose key refuses a second lease, and marks the job as leased. Before it,
@@ -49,7 +49,7 @@ from benchlock.evaluator.queue.fair_shares import (
     list_candidates,
     list_front,
 )
-from benchlock.evaluator.queue.file_locality import ArtifactSizes, sort_by_missing
+from benchlock.evaluator.queue.file_locality import ArtifactSizes, sort_by_held
 from benchlock.evaluator.queue.job_status import select_held, tally_of
 from benchlock.evaluator.queue.lease_times import Moment
 from benchlock.evaluator.queue.queue_schema import avoided, eligible, job_results, jobs, lease_slots, leases, machines
@@ -143,8 +143,8 @@ WITH free AS (
 class ClaimRequest:
     """A machine's request for work at the time ``now``; the same ``nonce`` again is the same request.
 
-    ``comparison`` is the interleaved comparison of the machine's last job; None without one. ``sizes`` are those of the
-    files that the machine fetches into its cache; None if it has no cache.
+    ``comparison`` is the interleaved comparison of the machine's last job; None without one. ``sizes`` are those of
+    models and datasets; None if no token enrolled the machine, so that it takes the jobs in their order.
     """
 
     machine: MachineId
@@ -196,23 +196,25 @@ def _claim_among(
             # A comparison comes first in the first list alone: if another transaction has its job, others follow.
             comparison = None if tried else request.comparison
             candidates = list_candidates(connection, request.machine, comparison, request.now, tried, left_out)
-        kept = keep_quotas(connection, candidates, tried)
-        left_out |= {one.owner for one in candidates} - {one.owner for one in kept}
+        # Of the first list, the quota of one owner is locked alone: usually it has a job that nobody has locked.
+        chosen = candidates if tried else [one for one in candidates if one.owner == candidates[0].owner]
+        kept = keep_quotas(connection, chosen, tried)
+        left_out |= {one.owner for one in chosen} - {one.owner for one in kept}
         kept = _sort_by_files(connection, request, kept)
         listed = {"candidates": [one.seq for one in kept], "start_tags": [one.start_tag for one in kept]}
         row = connection.execute(GIVE, {**values, **listed}).first() if kept else None
-        is_whole = len(candidates) < length and not any(one.is_continued for one in candidates)
+        is_whole = len(chosen) == len(candidates) < length and not any(one.is_continued for one in candidates)
         if row is not None or is_whole:
             return row
     return None
 
 
 def _sort_by_files(connection: Connection, request: ClaimRequest, candidates: list[Candidate]) -> list[Candidate]:
-    """Sort the jobs of the first owner by the bytes that the machine would have to fetch."""
+    """Sort the jobs of the first owner by the bytes of their files that the machine has."""
     if request.sizes is None or not candidates or candidates[0].is_continued:
         return candidates
     own = {one.seq: one for one in candidates if one.owner == candidates[0].owner}
-    order = sort_by_missing(connection, request.machine, request.boot, list(own), request.sizes)
+    order = sort_by_held(connection, request.machine, request.boot, list(own), request.sizes)
     return [*(own[number] for number in order), *(one for one in candidates if one.seq not in own)]
 
 
@@ -231,6 +233,8 @@ def _claim_alone(
         return None
     if request.sizes is not None and not first.is_continued:
         front = [replace(first, seq=number) for number in list_front(connection, request.machine, first)]
+        if not front:  # it has enrolled with other facts since
+            return None
         first = _sort_by_files(connection, request, front)[0]
     fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()
     connection.execute(SLOT, {**values, "fence": fence})

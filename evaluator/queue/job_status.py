@@ -184,8 +184,17 @@ MAX_SHOWN_MACHINES: Final = 100
 """The maximum number of machines in an explanation; those that lack least come first."""
 
 
-def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> list[Explanation]:
-    """Explain why jobs are in their states. Raises as ``Queue.explain``."""
+def explain(
+    connection: Connection, ids: Sequence[JobId], moment: Moment, *, with_files: bool = False
+) -> list[Explanation]:
+    """Explain why jobs are in their states. Raises as ``Queue.explain``.
+
+    Args:
+        connection: The connection.
+        ids: The jobs.
+        moment: The time, and the queue's intervals.
+        with_files: Whether to compare their files with those of machines, which takes some queries for each job.
+    """
     query = select_jobs().join(classes, classes.c.id == jobs.c["class"]).where(jobs.c.id.in_(ids))
     query = query.add_columns(classes.c.id.label("wanted"), classes.c.wants)
     rows = {row.id: row for row in connection.execute(query)}
@@ -211,7 +220,7 @@ def explain(connection: Connection, ids: Sequence[JobId], moment: Moment) -> lis
         place = {"wanted": row.wanted, "machines": able, "since": row.since, "seq": row.seq, "owner": row.owner}
         place["priority"] = row.priority
         ahead = connection.execute(_JOBS_AHEAD, place).scalar_one()
-        files = _explain_files(connection, row, ready, place) if len(ids) == 1 and entry.state == "queued" else ()
+        files = _explain_files(connection, row, ready, place) if with_files and entry.state == "queued" else ()
         share = explain_share(line, row.owner) if entry.state == "queued" else None
         sentence = _explain_waiting(entry, matches, ready, by_id, _describe_line(ahead, ready, share))
         sentence = "; ".join((sentence, *files))

@@ -227,7 +227,8 @@ class SqlQueue:
     def explain(self, job: JobId) -> Explanation:
         """Explain why the job is in its state."""
         self.settle()
-        return self.explain_all([job])[0]
+        with read_transaction(self._database) as connection:
+            return job_status.explain(connection, [job], self._moment(connection), with_files=True)[0]
 
     def explain_all(self, jobs: Sequence[JobId]) -> list[Explanation]:
         """Explain several jobs; raise as ``explain``."""

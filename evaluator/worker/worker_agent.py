@@ -224,7 +224,11 @@ class Agent:
             journal = LeasedJournal(self.queue, lease, heartbeat, self._settled)
             labels = lease_heartbeats.make_labels(lease.queue, lease.fence)
             turn = HostTurn(lease_heartbeats.CONTAINER, labels, (descriptor,), heartbeat.enter)
-            runner = self.environment.build(journal, turn, engine)
+            try:
+                runner = self.environment.build(journal, turn, engine)
+            except Exception as failure:  # noqa: BLE001 - such as an import after an upgrade: the job is given back
+                self._conclude(lease, journal, heartbeat, failure)
+                return True
             report = partial(self.queue.report, lease.fence)
             with (
                 ProgressReports(runner.progress, report, lambda: heartbeat.phase) as reports,

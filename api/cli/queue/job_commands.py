@@ -10,7 +10,7 @@ from benchlock.api.cli import output
 from benchlock.api.cli.command_group import Invocation
 from benchlock.api.cli.output import say
 from benchlock.api.cli.run_options import complete_id
-from benchlock.api.client.embedded_queue import open_queue as opened
+from benchlock.api.client import embedded_queue
 from benchlock.api.client.id_prefixes import Candidates, describe_model, describe_moment
 from benchlock.api.client.worker_setup import connect_queue, is_remote
 from benchlock.api.error_codes import EXIT_REFUSED
@@ -133,4 +133,8 @@ def wait_until(read: Callable[[], _T], is_over: Callable[[_T], bool]) -> _T:
 
 def open_queue(invocation: Invocation) -> Queue:
     """Open the queue of the command's registry."""
-    return connect_queue(invocation.registry) if is_remote(invocation.registry) else opened(invocation.folder)
+    return (
+        connect_queue(invocation.registry)
+        if is_remote(invocation.registry)
+        else embedded_queue.open_queue(invocation.folder)
+    )

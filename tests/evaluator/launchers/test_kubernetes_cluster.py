@@ -59,7 +59,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with kubernetes_server(server, steps=False):
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig("user")))
         clock = Clock()
-        api = KubernetesApi(connect("", "").connection, "bench", clock.sleep)
+        api = KubernetesApi(connect("", "").connection, "bench", clock.sleep, clock)
         yield Bench(server, KubernetesCluster(api, TEMPLATE, clock, clock.sleep), api, clock)
 
 
@@ -332,7 +332,9 @@ def test_a_server_that_is_busy_is_asked_again_a_few_times(bench: Bench, fault: i
     assert len(bench.cluster.nodes()) == 1
     bench.server.faults.extend([fault] * 20)
     bench.server.requests.clear()
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(
+        UnavailableError, match="does not answer" if fault == CLOSE else f"is busy or fails: status {fault}"
+    ):
         bench.cluster.nodes()
     assert len(bench.server.requests) == 4
 
@@ -349,6 +351,19 @@ def test_a_permission_that_was_there_is_asked_for_again(bench: Bench, fault: int
     bench.act()
     bench.end_worker("n1", WorkerReport(0, "n1", 1))
     assert bench.cluster.wait(1) == {node: WorkerReport(0, "n1", 1)}
+
+
+def test_a_permission_that_is_withdrawn_ends_the_launcher_after_minutes(bench: Bench) -> None:
+    node = bench.started()
+    bench.server.faults.extend([403] * 5)
+    with pytest.raises(UnavailableError, match="still refuses the request"):
+        bench.cluster.nodes()
+    bench.clock.sleep(301)
+    with pytest.raises(RefusedError):
+        bench.cluster.nodes()
+    assert list(bench.cluster.nodes()) == [node], "a permission that is back counts as before"
+    bench.server.faults.append(403)
+    assert list(bench.cluster.nodes()) == [node]
 
 
 @pytest.mark.parametrize("fault", [503, CLOSE])

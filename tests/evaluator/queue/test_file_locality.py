@@ -92,9 +92,9 @@ def _with_large(database: Engine) -> Site:
     return site
 
 
-def test_the_job_with_the_fewest_missing_bytes_comes_first(site: Site) -> None:
+def test_the_job_whose_files_are_there_comes_first(site: Site) -> None:
     data, small, large = site.submit("data", "small", "large")
-    assert site.serve(3) == [large, small, data]
+    assert site.serve(3) == [large, data, small]
 
 
 def test_of_equal_jobs_the_first_in_line_comes_first(site: Site) -> None:
@@ -102,9 +102,9 @@ def test_of_equal_jobs_the_first_in_line_comes_first(site: Site) -> None:
     assert site.serve(3) == jobs
 
 
-def test_a_machine_without_the_files_takes_the_same_order_as_all(site: Site) -> None:
-    small, large = site.submit("small", "large")
-    assert [site.lease(number).job for number in (1, 2)] == [large, small]
+def test_a_machine_without_the_files_takes_the_jobs_in_their_order(site: Site) -> None:
+    large, small = site.submit("large", "small")
+    assert [site.lease(number).job for number in (2, 1)] == [large, small]
 
 
 def test_a_machine_whose_cache_is_new_has_no_files(site: Site) -> None:
@@ -180,7 +180,7 @@ def test_a_comparison_neither_overtakes_nor_is_overtaken(site: Site) -> None:
 
 
 def test_the_jobs_of_a_matrix_keep_their_places(site: Site, database: Engine) -> None:
-    """They are not sorted, and what is submitted after them does not overtake them."""
+    """They are not sorted, and what is submitted after them does not overtake them, but is sorted itself."""
     jobs = site.submit("small", "large", "data")
     with write_transaction(database) as connection:
         values = {"id": lock_of("small"), "document": {}, "runs": 3, "as_of": NOON, "owner": "x", "submitted_at": NOON}
@@ -188,8 +188,8 @@ def test_the_jobs_of_a_matrix_keep_their_places(site: Site, database: Engine) ->
         for cell, job in enumerate(jobs):
             row = {"matrix": lock_of("small"), "cell": str(cell), "repeat": 1, "lock": lock_of("small"), "job": job}
             connection.execute(insert(matrix_cells).values(row))
-    others = site.submit("small", "large")
-    assert site.serve(5) == [*jobs, *others]
+    small, large = site.submit("small", "large")
+    assert site.serve(5) == [*jobs, large, small]
 
 
 def test_a_job_that_another_transaction_has_locked_is_left_to_it(postgresql: PostgresServer) -> None:
@@ -248,7 +248,7 @@ WAITING = st.builds(
     since=st.floats(0, 3 * MAX_SECONDS),
     priority=st.sampled_from((0, 0, 0, 1)),
     keeps_place=st.sampled_from((False, False, False, True)),
-    missing=st.just(()),
+    held=st.just(()),
 )
 
 

@@ -127,8 +127,8 @@ def _open_new_place(home: Path, place: str | None) -> "OciStore | ObjectStore | 
             return None
         decision = before or _decide(home, str(place))
         _refuse_other(home, place, decision)
-        remote = _remote(home, decision)
         try:
+            remote = _remote(home, decision)
             remote.claim()
         except BaseException:
             if before is None:

@@ -159,6 +159,16 @@ def test_a_server_that_is_not_there(scheme: str, tmp_path: Path) -> None:
     assert not (tmp_path / "registry" / "store.json").exists()
 
 
+def test_a_bucket_that_cannot_be_opened_is_no_decision(tmp_path: Path) -> None:
+    """Azure's library refuses it for want of an account, before any request."""
+    folder = tmp_path / "registry"
+    assert (
+        "cannot be opened" in Warm(folder, variables={"BENCHLOCK_STORE": "az://container"}).error(2, "db", "create")["message"]
+    )
+    assert not (folder / "store.json").exists()
+    Warm(folder).done("db", "create")
+
+
 def test_a_decision_that_was_tampered_with_is_named(published: Commands) -> None:
     (published.registry / "store.json").write_text("{}")
     assert published.error(2, "list")["where"].endswith("store.json")

@@ -24,11 +24,11 @@ install: $(RUNTIME) ## benchlock in .venv
 demo: $(RUNTIME) ## publish, lock, run and rerun the digits models; ALL=1 for PyTorch and TensorFlow too
 	@$(BIN)/python examples/digits/demo.py $(if $(ALL),--all)
 
-test: $(DEV) $(AZURITE)/node_modules ## every test, with an engine of its own on a private socket (Debian as root: installs it)
+test: $(DEV) $(AZURITE)/node_modules/.made ## every test, with an engine of its own on a private socket (Debian as root: installs it)
 	@sh tests/support/system/system.sh
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-base: $(DEV) $(AZURITE)/node_modules ## what the tests need of the system, and the base of their images: all that waits for the network
+base: $(DEV) $(AZURITE)/node_modules/.made ## what the tests need of the system, and the base of their images: all that waits for the network
 	@sh tests/support/system/system.sh
 	@! command -v mmdebstrap >/dev/null || $(BIN)/python -m tests.support.system.base .pytest_cache/d/benchlock-base
 
@@ -115,9 +115,9 @@ $(DEV): requirements/dev.txt pyproject.toml
 	@sh tests/support/system/environment.sh "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $(RUNTIME) $@
 
-$(AZURITE)/node_modules: $(AZURITE)/package-lock.json | $(DEV)
-	@$(BIN)/npm --prefix $(AZURITE) ci --ignore-scripts --no-audit --no-fund --silent && touch $@ || \
-		echo "cannot install Azurite (npm); tests that need it are skipped without" >&2
+$(AZURITE)/node_modules/.made: $(AZURITE)/package-lock.json | $(DEV)
+	@$(BIN)/npm --prefix $(AZURITE) ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=30000 && touch $@ || \
+		echo "npm cannot install Azurite; tests that need it are skipped" >&2
 
 $(BENCH): requirements/bench.txt
 	@$(PYTHON) -m venv .venv-bench

@@ -18,17 +18,20 @@ from benchmarks.timing.laboratory import engine
 from benchmarks.viewing.bars import p95
 from tests.support.api.commands import BENCHLOCK, Commands
 from tests.support.api.serving import service
-from tests.support.evaluator.struck_site import ENDED, Site, recorded_events
+from tests.support.evaluator.struck_site import Site, recorded_events
 from tests.support.system.python_image import make_image
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
 BAR_SECONDS = 0.6
-LEASE = 3.0
+LENGTH = 0.5
+"""The seconds of which jobs take a random part."""
+END_SECONDS = 60
 METHOD = """\
-A worker waits at a service on the same host, with a Docker engine that has loaded the image. A job is submitted, and
-the next one when it has ended. The time is from its submission, as recorded, until the engine's event that its
-container has started; `docker start` alone is the engine's part of it, from the event that the container was created.
-The first jobs, for which the worker imports what runs need and the engine loads the image, do not count. Milliseconds.
+A worker waits at a service on the same host, with a Docker engine that has loaded the image. A job is written into the
+service's database (SQLite), and the next one when it has ended. The time is from its submission, as recorded, until the
+engine's event that its container has started; `docker start` alone is the engine's part of it, from the event that the
+container was created. The first jobs, for which the worker imports what runs need and the engine loads the image, do
+not count. Milliseconds.
 """
 WARM = 3
 
@@ -60,9 +63,9 @@ def measure(folder: Path, url: str, count: int) -> tuple[list[float], list[float
     with ExitStack() as stack:
         (folder / "image").mkdir()
         image = make_image(folder / "image")
-        commands = Commands(folder / "registry", url, {"BENCHLOCK_LEASE": str(LEASE)})
+        commands = Commands(folder / "registry", url)
         commands.done("db", "create")
-        site = Site(folder, commands, str(folder / "registry" / "registry.sqlite"), random.Random(1), LEASE)  # noqa: S311 - no secret
+        site = Site(folder, commands, str(folder / "registry" / "registry.sqlite"), random.Random(1), LENGTH)  # noqa: S311 - no secret
         stack.callback(site.database.dispose)
         served = stack.enter_context(service(folder / "registry"))
         events = stack.enter_context(recorded_events(url, folder / "events"))
@@ -75,8 +78,9 @@ def measure(folder: Path, url: str, count: int) -> tuple[list[float], list[float
         for _ in range(count):
             time.sleep(random.uniform(0.5, 1))  # noqa: S311 - no secret
             site.submit(image, ["container"])
-            while not {state for (state,) in site.rows("SELECT state FROM jobs")} <= ENDED:
-                time.sleep(0.05)
+            site.wait_until(site.is_over, END_SECONDS)
+            if not site.is_over():
+                sys.exit(f"the job did not end in {END_SECONDS} s: {(folder / 'worker.log').read_text()[-500:]}")
         submitted = [read_moment(text) for (text,) in site.rows("SELECT submitted_at FROM jobs ORDER BY seq")]
         found = [json.loads(line) for line in events.read_text().splitlines()]
     moments = {kind: [one["timeNano"] / 1e9 for one in found if one["Action"] == kind] for kind in ("create", "start")}

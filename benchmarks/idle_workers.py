@@ -5,6 +5,7 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -60,10 +61,15 @@ def measure(folder: Path, place: str, workers: int, seconds: float) -> list[dict
     """Return MiB by kind, and percent of a CPU, of each of the workers at the registry ``place`` after ``seconds``."""
     folder.mkdir()
     with ExitStack() as stack:
-        processes = [stack.enter_context(start(folder, place, f"machine-{number}")) for number in range(workers)]
-        for process in processes:
-            stack.callback(process.terminate)
+        processes = []
+        for number in range(workers):
+            processes.append(stack.enter_context(start(folder, place, f"machine-{number}")))
+            stack.callback(processes[-1].terminate)
         time.sleep(seconds / 2)
+        listing = [str(BENCHLOCK), "--registry", place, "machines", "--json"]
+        enrolled = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+        if not all(f'"machine-{number}"' in enrolled for number in range(workers)):
+            sys.exit(f"a worker is not enrolled after {seconds / 2:.0f} s")
         before = [cpu_seconds(process) for process in processes]
         time.sleep(seconds / 2)
         shares = [(cpu_seconds(one) - start) / seconds * 200 for one, start in zip(processes, before, strict=True)]

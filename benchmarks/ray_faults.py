@@ -41,15 +41,16 @@ result, is started again when it has ended, and repeats the tasks without a resu
 that could be struck. Its nodes count as hosts.
 """
 POSTGRESQL = """\
-The same cluster, jobs and faults, with the jobs in PostgreSQL {postgresql}. Of the database, its first process or
-another one of its processes is killed, or all of them are stopped for up to {longest:g} s; the first process is started
-again after up to half of that. The server does not wait for the disk (`fsync=off`): no power was cut.
+The same cluster, and jobs and faults of the same distributions, with the jobs in PostgreSQL {postgresql}. Of the
+database, its first process or another one of its processes is killed, or all of them are stopped for up to
+{longest:g} s; the first process is started again after up to half of that. The server does not wait for the disk
+(`fsync=off`): no power was cut.
 """
 TUNE = """\
-The same cluster and lengths. Each task is a trial of a grid, alone on a node, which runs a child process. Tune repeats
-a trial up to three times (`FailureConfig`); a script that has ended is started again, and continues with the trials
-that have not ended, and with those that failed (`Tuner.restore`). Its folder is on the disk of the host, which all
-nodes reach, and was not struck. Its nodes count as hosts.
+The same cluster, and lengths of the same distribution. Each task is a trial of a grid, alone on a node, which runs a
+child process. Tune repeats a trial up to three times (`FailureConfig`); a script that has ended is started again, and
+continues with the trials that have not ended, and with those that failed (`Tuner.restore`). Its folder is on the disk
+of the host, which all nodes reach, and was not struck. Its nodes count as hosts.
 """
 PLAIN, TUNED = "benchmarks.launching.plain_tasks", "benchmarks.launching.tuned_trials"
 

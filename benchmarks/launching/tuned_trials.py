@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def measure(config: dict[str, Any]) -> None:
     task, seconds, log = config["task"]
     node = os.environ.get("TEST_RAY_NODE", ":").rpartition(":")[2]
     subprocess.run([sys.executable, "-c", MEASURE, log, str(task), node, str(seconds)], check=True)
-    report({"task": task})
+    report({"task": task, "at": time.time()})
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
         {
             "task": result.config["task"][0] if result.config else None,
             "error": None if result.error is None else type(result.error).__name__,
-            "at": (result.metrics or {}).get("timestamp"),
+            "at": (result.metrics or {}).get("at"),
         }
         for result in map(grid.__getitem__, range(len(grid)))
     ]

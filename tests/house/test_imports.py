@@ -169,7 +169,7 @@ def test_runs_are_listed_without_scipy_special() -> None:
 
 
 def test_a_worker_that_waits_at_a_server_loads_no_database_and_nothing_that_runs_need() -> None:
-    """They are half of the memory of its process."""
+    """Without them its process needs less memory: `benchmarks/idle_workers.py`."""
     loaded = loaded_by("import benchlock.api.cli.queue.worker_command")
     assert loaded.isdisjoint({"sqlalchemy", "numpy", "scipy", "PIL", "docker", "benchlock.evaluator.workflows.run"})
 

@@ -108,7 +108,7 @@ def test_a_machine_without_the_files_takes_the_jobs_in_their_order(site: Site) -
 
 
 def test_a_machine_whose_cache_is_new_has_no_files(site: Site) -> None:
-    """The other machine takes the job; the files of an earlier cache do not count."""
+    """It takes the first job; the files of an earlier cache do not count."""
     small, _ = site.submit("small", "large")
     assert site.lease(1, "another boot").job == small
 

@@ -1,15 +1,12 @@
 """The next job is found by the index of its class, however the jobs of other classes lie."""
 
-from pathlib import Path
-
 import pytest
 from sqlalchemy import Engine, text
 
 from benchlock.evaluator.queue.fair_shares import FRONT, POSTGRESQL, SQLITE, Candidate, list_candidates, list_front
 from benchlock.evaluator.queue.file_locality import WINDOW
 from benchlock.evaluator.queue.job_matching import JobRequirements
-from benchlock.migrations import upgrade
-from benchlock.registry.database.engine import open_engine, read_transaction, row_lock_transaction
+from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
 
 CLASSES = 4
@@ -45,9 +42,7 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     assert found == list(range(1, 1 + len(found)))
 
 
-def test_the_first_jobs_of_an_owner_are_found_by_the_same_index(tmp_path: Path) -> None:
-    database = open_engine(tmp_path / "registry.db")
-    upgrade(database)
+def test_the_first_jobs_of_an_owner_are_found_by_the_same_index(database: Engine) -> None:
     queue = queue_of(database, Ticking())
     queue.enrol(machine(1), BOOT, facts(cpus=8))
     for number in range(CLASSES):

@@ -4,9 +4,9 @@
 #   kubernetes.sh build FOLDER   builds API server, controller manager and scheduler from Debian 12's source package
 #                                (16 minutes on two busy cores, 1.5 GB); needs the packages golang-go and dpkg-dev,
 #                                and bookworm's sources (deb-src) in APT's lists
-#   kubernetes.sh start FOLDER   starts them until SIGINT or SIGTERM; needs etcd-server and openssl
+#   kubernetes.sh start FOLDER   starts them until SIGINT or SIGTERM; needs etcd-server, openssl and curl
 #
-# Then, in another terminal: BENCHLOCK_KUBERNETES=FOLDER/kubeconfig make test, as in docs/how-to/kubernetes.md
+# Then, in another terminal, the tests in one process (-n 0): docs/how-to/kubernetes.md has the command.
 # There is no kubelet: the tests create nodes, and run the containers of pods as processes.
 set -eu
 command=$1

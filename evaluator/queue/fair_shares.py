@@ -27,7 +27,6 @@ from sqlalchemy import Connection, Row, func, select, text, update
 
 from benchlock.artifacts.errors import UnknownNameError
 from benchlock.artifacts.user_output import format_count
-from benchlock.evaluator.queue.file_locality import WINDOW
 from benchlock.evaluator.queue.queue_schema import jobs, shares, usages
 from benchlock.evaluator.queue.queue_types import OWN_FAULTS, LeaseEnd, Share
 from benchlock.registry.auth.audit_log import record_action
@@ -39,7 +38,7 @@ MAX_LAG: Final = 3600.0
 """The maximum seconds, divided by the weight, by which an owner counts as behind the least start tag."""
 LEAST_ESTIMATE: Final = 60.0
 """The least seconds that count for a running job: an owner cannot make its jobs look short by many tiny ones."""
-HEADS: Final = (WINDOW, 64, 256)
+HEADS: Final = (2, 8, 32, 128)
 """Lengths of the list of candidates, tried in turn: other transactions may have locked the first jobs."""
 
 
@@ -162,29 +161,6 @@ SQLITE: Final = text(f"""
 ) AS found WHERE found.seq IS NOT NULL LIMIT 1
 """)  # noqa: S608 - constants of this module
 """Select the first job for a machine; one is enough, because SQLite has a single writer."""
-
-FRONT: Final = text(f"""
-WITH open AS MATERIALIZED (
-    SELECT eligible.class FROM eligible WHERE eligible.machine = :machine AND eligible.fits
-    AND EXISTS (SELECT 1 FROM jobs WHERE jobs.state = 'queued' AND jobs.class = eligible.class)
-), sorted AS (SELECT :owner AS owner)
-SELECT front.seq FROM open CROSS JOIN sorted CROSS JOIN jobs AS front
-    ON front.seq IN (SELECT own.seq FROM ({_OWN} {WINDOW}) AS own)
-ORDER BY front.since, front.seq LIMIT {WINDOW}
-""")  # noqa: S608 - constants of this module
-"""Select the first jobs of an owner for a machine, on SQLite."""
-
-
-def list_front(connection: Connection, machine: str, first: Candidate) -> list[int]:
-    """List the numbers of the first jobs that a machine may take of the owner of its first candidate.
-
-    Args:
-        connection: The connection to SQLite.
-        machine: The machine that requests work.
-        first: The result of ``list_candidates``.
-    """
-    return list(connection.execute(FRONT, {"machine": machine, "owner": first.owner}).scalars())
-
 
 _CONTINUED: Final = text("""
 SELECT jobs.seq, jobs.owner FROM jobs WHERE jobs.state = 'queued' AND jobs.comparison = :comparison AND NOT EXISTS (

@@ -1,11 +1,12 @@
 """Preference for the jobs whose files a machine has.
 
-A machine that requests work gets a job of the owner whose turn it is (``fair_shares.py``). Among the first ``WINDOW``
-jobs in the line of that owner, the job comes first of whose model and dataset the machine has the most bytes; of equal
-ones, the first in line. So a machine that has nothing takes the first, however large. The rest of the order stays:
+A machine that requests work gets a job of the owner whose turn it is (``fair_shares.py``). Among that owner's first
+job that the machine can run and the next ones with the same requirements, ``WINDOW`` in all, the job comes first of
+whose model and dataset the machine has the most bytes; of equal ones, the first in line. So a machine that has nothing
+takes the first, however large. The rest of the order stays:
 
-* A job overtakes none of another owner or priority. The jobs of matrices and of interleaved comparisons keep their
-  places: if the runs of a model were where its files are, a difference of machines would look like its own.
+* Shares between owners, quotas, and priorities among these jobs. The jobs of matrices and of interleaved comparisons
+  are not sorted: if the runs of a model were where its files are, a difference of machines would look like its own.
 * A job is overtaken only by jobs that were submitted at most ``MAX_SECONDS`` later, by as many as there are. Whatever
   is submitted after that does not delay it.
 
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, text
 
 WINDOW: Final = 16
-"""The number of jobs in the line of an owner among which a machine chooses."""
+"""The number of jobs of an owner with the same requirements among which a machine chooses."""
 MAX_SECONDS: Final = 600.0
 """The maximum number of seconds after a job within which a job was submitted that may overtake it."""
 LOOK_BACK: Final = 64
@@ -90,14 +91,19 @@ EXISTS (
     SELECT 1 FROM held WHERE held.{kind} = locks.{kind} AND held.{kind}_version = locks.{kind}_version
 ) AS has_{kind}
 """
-_FRONT: Final = text(f"""
-{_HELD} SELECT jobs.seq, jobs.since, jobs.priority, {_PARTS}, jobs.comparison IS NOT NULL
-    OR EXISTS (SELECT 1 FROM matrix_cells WHERE matrix_cells.job = jobs.id) AS keeps_place,
+FRONT: Final = text(f"""
+{_HELD} SELECT front.seq, front.since, front.priority, {_PARTS}, front.comparison IS NOT NULL
+    OR EXISTS (SELECT 1 FROM matrix_cells WHERE matrix_cells.job = front.id) AS keeps_place,
     {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")}
-FROM jobs JOIN locks ON locks.id = jobs.lock
-WHERE jobs.seq IN :numbers ORDER BY jobs.since, jobs.seq
-""").bindparams(bindparam("numbers", expanding=True))  # noqa: S608 - constants of this module
-
+FROM (
+    SELECT jobs.seq, jobs.id, jobs.lock, jobs.since, jobs.priority, jobs.comparison FROM jobs
+    WHERE jobs.state = 'queued' AND jobs.owner = :owner
+        AND jobs.class = (SELECT first.class FROM jobs AS first WHERE first.seq = :first)
+        AND NOT EXISTS (SELECT 1 FROM avoided WHERE avoided.job = jobs.id AND avoided.machine = :machine)
+    ORDER BY jobs.since, jobs.seq LIMIT {WINDOW}
+) AS front JOIN locks ON locks.id = front.lock ORDER BY front.since, front.seq
+""")  # noqa: S608 - constants of this module
+"""Select the first jobs of an owner and a class for a machine, with what it has of their files; they have one index."""
 
 _MISSING: Final = text(f"""
 {_HELD} SELECT {_PARTS}, {_HAS.format(kind="model")}, {_HAS.format(kind="dataset")} FROM locks WHERE locks.id = :lock
@@ -114,30 +120,33 @@ WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priorit
 
 
 def sort_by_held(
-    connection: Connection, machine: str, boot: str, numbers: Sequence[int], sizes: ArtifactSizes
+    connection: Connection, machine: str, boot: str, owner: str, first: int, sizes: ArtifactSizes
 ) -> list[int]:
-    """Sort the first jobs of an owner by the bytes of them that a machine has, as far as they may overtake.
+    """List the first jobs of an owner, sorted by the bytes of them that a machine has as far as they may overtake.
 
     Args:
         connection: The connection.
         machine: The machine that requests work.
         boot: The id of its boot and its cache.
-        numbers: The numbers of the jobs in their order.
+        owner: The owner whose turn it is.
+        first: The number of the owner's first job that the machine can run, whose class the others have.
         sizes: The sizes of models and datasets.
     """
-    rows = connection.execute(_FRONT, {"machine": machine, "boot": boot, "numbers": numbers[:WINDOW]}).all()
-    waiting = [_waiting_of(row) for row in rows]
-    size_of = sizes.load(connection, {part for job in waiting for part in job.held})
-    free = sorted(find_free(waiting), key=lambda job: -sum(size_of[part] for part in job.held))
-    first = [job.seq for job in free]
-    return [*first, *(number for number in numbers if number not in first)]
+    values = {"machine": machine, "boot": boot, "owner": owner, "first": first}
+    waiting = [_waiting_of(row) for row in connection.execute(FRONT, values)]
+    if not waiting:
+        return []
+    free = find_free(waiting)
+    size_of = sizes.load(connection, {part for job in free for part in job.held})
+    free = sorted(free, key=lambda job: -sum(size_of[part] for part in job.held))
+    return [job.seq for job in (*free, *waiting[len(free) :])]
 
 
 def find_free(waiting: Sequence[WaitingJob]) -> list[WaitingJob]:
-    """Return the jobs of the front of a line that may be taken in any order.
+    """Return the jobs at the front of a line that may be taken in any order.
 
     Args:
-        waiting: The first jobs of an owner in their order.
+        waiting: The first jobs of an owner and a class in their order.
     """
     first, *others = waiting
     free = [first]

@@ -18,16 +18,16 @@ How a machine claims a job::
 3. ``list_candidates`` (``fair_shares.py``) sorts the owners of queued jobs and reads, for the first owner and each
    class that the machine may take, the oldest jobs through an index that holds queued jobs alone, leaves out the jobs
    in ``avoided``, and merges the classes by ``(since, seq)``. The next owner is read only if these are too few.
-4. If a token enrolled the machine, ``sort_by_held`` (``file_locality.py``) sorts the first of these jobs by the bytes
-   of their files that it has, within limits.
+4. If a token enrolled the machine, ``sort_by_held`` (``file_locality.py``) puts the first jobs of the class of the
+   first candidate before it, sorted by the bytes of their files that the machine has, within limits.
 5. ``GIVE`` (PostgreSQL) does the rest in one statement: it locks the first candidate that is still queued and
    that no other transaction has locked (``SKIP LOCKED``), inserts its lease, whose number is the fence, inserts
    the slot of the machine, whose key refuses a second lease, and marks the job as leased. Before it,
    ``keep_quotas`` locks the quotas of the owners that have one.
 6. If other transactions took every job of a full list, steps 3 to 5 repeat with a longer list (``HEADS``).
 
-On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, ``list_front`` lists the jobs of its
-owner for step 4, and the statements ``LEASE``, ``SLOT`` and ``TAKE`` replace step 5.
+On SQLite there is a single writer, so no row needs a lock: step 3 lists one job, and the statements ``LEASE``,
+``SLOT`` and ``TAKE`` replace step 5.
 """
 
 import logging
@@ -47,7 +47,6 @@ from benchlock.evaluator.queue.fair_shares import (
     has_quota,
     keep_quotas,
     list_candidates,
-    list_front,
 )
 from benchlock.evaluator.queue.file_locality import ArtifactSizes, sort_by_held
 from benchlock.evaluator.queue.job_status import select_held, tally_of
@@ -200,8 +199,8 @@ def _claim_among(
         chosen = candidates if tried else [one for one in candidates if one.owner == candidates[0].owner]
         kept = keep_quotas(connection, chosen, tried)
         left_out |= {one.owner for one in chosen} - {one.owner for one in kept}
-        kept = _sort_by_files(connection, request, kept)
-        listed = {"candidates": [one.seq for one in kept], "start_tags": [one.start_tag for one in kept]}
+        order = _sort_by_files(connection, request, kept)
+        listed = {"candidates": [one.seq for one in order], "start_tags": [one.start_tag for one in order]}
         row = connection.execute(GIVE, {**values, **listed}).first() if kept else None
         is_whole = len(chosen) == len(candidates) < length and not any(one.is_continued for one in candidates)
         if row is not None or is_whole:
@@ -209,13 +208,15 @@ def _claim_among(
     return None
 
 
-def _sort_by_files(connection: Connection, request: ClaimRequest, candidates: list[Candidate]) -> list[Candidate]:
-    """Sort the jobs of the first owner by the bytes of their files that the machine has."""
+def _sort_by_files(
+    connection: Connection, request: ClaimRequest, candidates: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """Put the jobs before the candidates that the machine takes for its files; they are of the first owner."""
     if request.sizes is None or not candidates or candidates[0].is_continued:
         return candidates
-    own = {one.seq: one for one in candidates if one.owner == candidates[0].owner}
-    order = sort_by_held(connection, request.machine, request.boot, list(own), request.sizes)
-    return [*(own[number] for number in order), *(one for one in candidates if one.seq not in own)]
+    first = candidates[0]
+    order = sort_by_held(connection, request.machine, request.boot, first.owner, first.seq, request.sizes)
+    return [*(replace(first, seq=number) for number in order), *(one for one in candidates if one.seq not in order)]
 
 
 def _claim_alone(
@@ -231,11 +232,7 @@ def _claim_alone(
         first = next(iter(listed), None)
     if first is None:
         return None
-    if request.sizes is not None and not first.is_continued:
-        front = [replace(first, seq=number) for number in list_front(connection, request.machine, first)]
-        if not front:  # it has enrolled with other facts since
-            return None
-        first = _sort_by_files(connection, request, front)[0]
+    first = _sort_by_files(connection, request, [first])[0]
     fence = connection.execute(LEASE, {**values, "seq": first.seq}).scalar_one()
     connection.execute(SLOT, {**values, "fence": fence})
     return connection.execute(TAKE, {**values, "seq": first.seq, "fence": fence, "start_tag": first.start_tag}).one()

@@ -166,7 +166,7 @@ def test_a_machine_looks_at_the_first_jobs_alone(site: Site) -> None:
     assert site.lease().job == jobs[0]
 
 
-def test_a_comparison_neither_overtakes_nor_is_overtaken(site: Site) -> None:
+def test_the_jobs_of_a_comparison_keep_their_order_and_overtake_none(site: Site) -> None:
     (small,) = site.submit("small")
     with use_actor(ALICE):
         compared = [
@@ -175,8 +175,8 @@ def test_a_comparison_neither_overtakes_nor_is_overtaken(site: Site) -> None:
                 [(replace(request, lock=lock_of("large")), turn) for request, turn in turns()]
             )
         ]
-    site.submit("large")
-    assert site.serve(4) == [small, *compared]
+    (large,) = site.submit("large")
+    assert site.serve(5) == [large, small, *compared]
 
 
 def test_the_jobs_of_a_matrix_keep_their_places(site: Site, database: Engine) -> None:

@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import Engine, text
 
-from benchlock.evaluator.queue.fair_shares import FRONT, POSTGRESQL, SQLITE, Candidate, list_candidates, list_front
-from benchlock.evaluator.queue.file_locality import WINDOW
+from benchlock.evaluator.queue.fair_shares import POSTGRESQL, SQLITE, list_candidates
+from benchlock.evaluator.queue.file_locality import FRONT, WINDOW
 from benchlock.evaluator.queue.job_matching import JobRequirements
 from benchlock.registry.database.engine import read_transaction, row_lock_transaction
 from tests.support.evaluator.queues import BOOT, CPU, Ticking, facts, machine, queue_of, wish
@@ -42,7 +42,7 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     assert found == list(range(1, 1 + len(found)))
 
 
-def test_the_first_jobs_of_an_owner_are_found_by_the_same_index(database: Engine) -> None:
+def test_the_first_jobs_of_an_owner_and_a_class_are_found_by_the_same_index(database: Engine) -> None:
     queue = queue_of(database, Ticking())
     queue.enrol(machine(1), BOOT, facts(cpus=8))
     for number in range(CLASSES):
@@ -50,11 +50,11 @@ def test_the_first_jobs_of_an_owner_are_found_by_the_same_index(database: Engine
     with row_lock_transaction(database) as connection:
         connection.execute(text(MORE))
         connection.execute(text("ANALYZE"))
-    values = {"machine": "m1", "owner": "x"}
+    first = 1 + CLASSES + 4**5  # the first job of the second class
+    values = {"machine": "m1", "boot": BOOT, "owner": "x", "first": first}
     with read_transaction(database) as connection:
         told = " ".join(str(row) for row in connection.execute(text(f"EXPLAIN QUERY PLAN {FRONT}"), values))
-        found = list_front(connection, "m1", Candidate(5, "x"))
+        found = [row.seq for row in connection.execute(FRONT, values)]
     assert "ix_jobs_queued_owner (owner=? AND class=?)" in told
     assert "SCAN jobs" not in told
-    assert "SCAN front" not in told
-    assert found == list(range(1 + CLASSES, 1 + CLASSES + WINDOW))
+    assert found == list(range(first, first + WINDOW))

@@ -48,13 +48,21 @@ def main() -> None:
     parser.add_argument("--machines", type=int, default=50)
     parser.add_argument("--jobs", type=int, default=3000)
     parser.add_argument("--owners", type=int, default=20)
+    parser.add_argument("--kinds", type=int, default=4, help="classes of jobs: numbers of CPUs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", action="store_true")
     options = parser.parse_args()
     faults = Faults() if options.faults else Faults.none()
     files = Files()
     workload = Workload(
-        options.seed, options.machines, options.jobs, options.owners, locks=files.models, faults=faults, files=files
+        options.seed,
+        options.machines,
+        options.jobs,
+        options.owners,
+        options.kinds,
+        files.models,
+        faults,
+        files,
     )
     with serving() as server:
         without, preferred = compare(server, workload)
@@ -68,7 +76,7 @@ def main() -> None:
     saved = 1 - preferred.moved / without.moved
     longer = preferred.outcome.makespan / without.outcome.makespan - 1
     lines = [
-        f"{options.jobs:,} jobs, {options.machines:,} machines, {options.owners} owners, seed {options.seed}",
+        f"{options.jobs:,} jobs, {options.machines:,} machines, {options.kinds} classes, seed {options.seed}",
         "| | order of the queue | files preferred |",
         "|---|---:|---:|",
         *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items()),

@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("api", "artifacts", "evaluator", "migrations", "registry")
 LIMITS: Final = {
     "modules": 632,
-    "lines": 115_500,
+    "lines": 115_480,
     "imports inside functions": 142,
     "functions of publishing a dataset of two files": 211,
     "functions of the first GET of a version": 46,

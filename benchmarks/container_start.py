@@ -1,4 +1,4 @@
-"""How long a job of an idle, warm worker waits until its container runs, over HTTP and with a real engine."""
+"""How long a job waits until its container runs: a real engine, and a worker that waits at a service."""
 
 import argparse
 import json

@@ -71,7 +71,7 @@ class VirtualClock(Clock):
         return True
 
     def note(self, connection: Connection, now: float) -> None:
-        """Nothing restarts here."""
+        """Do nothing: the simulation keeps the time, also when the service restarts."""
 
 
 @dataclass

@@ -111,6 +111,7 @@ _MISSING: Final = text(f"""
 _OVERTAKING: Final = text(f"""
 SELECT count(*) FROM jobs JOIN leases ON leases.fence = jobs.fence JOIN machines ON machines.id = leases.machine
 WHERE jobs.state = 'leased' AND jobs.owner = :owner AND jobs.priority = :priority AND jobs.comparison IS NULL
+    AND jobs.class = (SELECT own.class FROM jobs AS own WHERE own.seq = :seq)
     AND NOT EXISTS (
         SELECT 1 FROM matrix_cells JOIN jobs AS one ON one.id = matrix_cells.job WHERE one.seq IN (jobs.seq, :seq)
     )
@@ -173,7 +174,7 @@ def load_missing(connection: Connection, lock: str, machine: str, boot: str, siz
 
 
 def count_overtaking(connection: Connection, place: Mapping[str, object]) -> int:
-    """Count the running jobs of the same owner that may have overtaken a job for their files.
+    """Count the running jobs of the same owner and class that may have overtaken a job for their files.
 
     Args:
         connection: The connection.

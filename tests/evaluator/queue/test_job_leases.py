@@ -20,8 +20,8 @@ ORDER BY one.seq
 """4,096 jobs of the four, those of a class all behind one another."""
 
 
-@pytest.mark.databases
-def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
+def fill(database: Engine) -> None:
+    """Enrol a machine that fits all classes, and queue their jobs."""
     queue = queue_of(database, Ticking())
     queue.enrol(machine(1), BOOT, facts(cpus=8))
     for number in range(CLASSES):
@@ -29,6 +29,11 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
     with row_lock_transaction(database) as connection:
         connection.execute(text(MORE))
         connection.execute(text("ANALYZE"))
+
+
+@pytest.mark.databases
+def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
+    fill(database)
     is_server = database.dialect.name == "postgresql"
     question = f"EXPLAIN {POSTGRESQL[0]}" if is_server else f"EXPLAIN QUERY PLAN {SQLITE}"
     with read_transaction(database) as connection:
@@ -43,13 +48,7 @@ def test_each_class_is_asked_for_its_own_first_jobs(database: Engine) -> None:
 
 
 def test_the_first_jobs_of_an_owner_and_a_class_are_found_by_the_same_index(database: Engine) -> None:
-    queue = queue_of(database, Ticking())
-    queue.enrol(machine(1), BOOT, facts(cpus=8))
-    for number in range(CLASSES):
-        queue.submit(wish(JobRequirements((CPU,), {}, cpus=1 + number)))
-    with row_lock_transaction(database) as connection:
-        connection.execute(text(MORE))
-        connection.execute(text("ANALYZE"))
+    fill(database)
     first = 1 + CLASSES + 4**5  # the first job of the second class
     values = {"machine": "m1", "boot": BOOT, "owner": "x", "first": first}
     with read_transaction(database) as connection:
